@@ -47,12 +47,12 @@ def marks(figure: go.Figure, picks: Sequence[str] = ()) -> pd.DataFrame:
     without hover texts has its own numbers, ``steps`` if they are steps with two ends, ``upright`` if it is a line at
     one number; ``log`` lists which numbers are logarithms; ``x`` and ``y`` are the true positions of marks that are
     shifted in the picture; ``without_positions`` leaves out positions that have no meaning;
-    ``after_picks`` are the names of numbers that follow the picks in the customdata.
+    ``after_picks`` are the names of numbers that follow the picks in the customdata; ``is_control`` leaves a trace out.
     """
     # The lowest map counts.
     maps = {_axis_names(trace): trace for trace in reversed(figure.data) if trace.type == "heatmap"}
     rows: list[Row] = []
-    for trace in figure.data:
+    for trace in (trace for trace in figure.data if not (trace.meta or {}).get("is_control")):
         if trace.type == "heatmap":
             covered = any(
                 _axis_names(other) == _axis_names(trace) and _has_pointer_texts(other) for other in figure.data

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Label in pickers and links -> name in charts.
 TENSOR_ORDERS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
+FIRST_QUANTITIES = ("final_mask", "own_mask", "saliency", "kept_share")  # of the map, the first one that is stored
+NOT_MEASURED = "This run did not prune tensors, and its task vectors cannot be measured."
 CLICK_HINT = "Click a cell, or choose"
 KEPT_SHARE_GROUPS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
@@ -41,14 +43,13 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     try:
         stored, masked = page_data.saliency(run, candidate_runs)
     except CheckpointError as error:
-        st.info(
-            f"This run did not prune tensors, and its task vectors cannot be measured. "
-            f"{page_text.safe_text(error, 600)}"
-        )
+        st.info(f"{NOT_MEASURED} {page_text.safe_text(error, 600)}")
+        network_panel.draw_panel(run, FIRST_QUANTITIES)
         return
     if not masked:
         st.info(f"{kept_share.unpruned_in_words(run)} Below are the masks that pruning its task vectors would give.")
     experts = list(dict.fromkeys(stored["expert"]))
+    map_area = st.container()
     if fresh:  # picked just now: its own ratio replaces the one in the slider
         st.session_state[address.RATIO], st.session_state[address.SHARED_MASK] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
@@ -61,16 +62,18 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
         painting = paint.draw_paint_switch()
     table = apply_ratio(stored, chosen, one_mask)
     # a packed tensor has a row each for query, key and value, but only one factor can be painted on it
-    shown = join_thirds(table) if painting else table
+    whole = join_thirds(table)
+    shown = whole if painting else table
+    if not painting:  # the canvas has its own map
+        masks = whole.set_index(["tensor", "expert"]).rename(columns={"kept": "own_mask", "final": "final_mask"})
+        with map_area:
+            network_panel.draw_panel(run, FIRST_QUANTITIES, shown=dict(masks[["own_mask", "final_mask"]].items()))
     if tower and not painting:
         shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.kept_in_words(table, chosen, ratio if masked else None)
     st.markdown(words)
-    chart_area, painting_area = (
-        st.container(),
-        st.container(),
-    )  # read the pickers first, then draw the picture above them
+    chart_area, painting_area = st.container(), st.container()  # the pictures need the pickers below them
     with st.container(horizontal=True, gap="medium"):
         tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
@@ -148,6 +151,5 @@ runs = page_data.list_merges(page_data.stored_runs())
 painting_state.note_painted_text()
 first = recipes.preset_runs(FIRST_RUN_PRESETS, runs) or [run for run in runs if "saliency" in run.tables]
 if picked := run_picker.pick_run(runs, next(iter(first), None)):
-    network_panel.draw_panel(picked[0], ("final_mask", "own_mask", "saliency", "kept_share"))
     draw_masks(*picked, runs)
     page_parts.draw_page_link(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

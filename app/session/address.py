@@ -26,7 +26,7 @@ class Parameter:
     bound: bool = False
 
 
-MAP_PAGES = "Masks, Conflicts, Drift, Compare, Learning"
+MAP_PAGES = "Run, Masks, Conflicts, Drift, Image, Compare, Learning"
 ADDRESS = [
     # The selection
     Parameter(RUN := "run", "All", "The run in focus, the first in hand; on Compare, run A."),
@@ -84,7 +84,7 @@ ADDRESS = [
     Parameter(COSINE := "cosine", "Drift", "The cosine of the two task vectors.", True),
     Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as after training.", True),
     Parameter(ACTION := "action", "Drift", "The action on the chosen tensor.", True),
-    Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it acts on a tensor, block or kind.", True),
+    Parameter(ACTION_SCOPE := "action_scope", "Masks, Drift", "What the action and the map take as chosen.", True),
     Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert that gets the tensor back.", True),
     Parameter(FACTOR := "factor", "Drift", "The factor by which the tensor is scaled.", True),
     Parameter(DOMAIN := "domain", "Drift", "The images on which accuracy is measured.", True),

@@ -93,6 +93,11 @@ def rerun_if_changed() -> None:
         st.rerun()
 
 
+def redraw_page() -> None:
+    """Callback: redraw the whole page, although the click is in a part of it that is redrawn alone."""
+    st.session_state[_CHANGED_KEY] = True
+
+
 def is_single_chart(key: str) -> bool:
     """Whether the chart ``key`` is presented; if the session names none, the first chart of the page is."""
     if not st.session_state.get(_CHART_KEY):

@@ -82,9 +82,9 @@ def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) ->
     return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
 
 
-def draw_question(key: str) -> None:
+def draw_question(key: str, width: Any = "stretch") -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
-    st.header(_find_chart(key).question, anchor=False)
+    st.header(_find_chart(key).question, anchor=False, width=width)
 
 
 def draw_chart(

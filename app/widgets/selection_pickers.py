@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -22,6 +22,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
     "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
     "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
+    "Put back": (pages.DRIFT, "undo", {address.TENSOR}, {address.DRIFT_VIEW: "put back"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE, selection.CLASS}, {}),
     "Compare": (
         pages.COMPARE,
@@ -29,7 +30,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
         {address.TENSOR},
         {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY_CHART},
     ),
-    "Image": (pages.IMAGE, "image_search", {selection.IMAGE, selection.CLASS}, {}),
+    "Image": (pages.IMAGE, "image_search", {selection.IMAGE, selection.CLASS, address.TENSOR}, {}),
     "Images": (pages.COMPARE, "image", {selection.IMAGE, selection.CLASS}, {address.COMPARE_VIEW: "images"}),
 }
 
@@ -80,10 +81,22 @@ def draw_view_links(current_title: str, kind: str, **query: str) -> None:
         return
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"{kind}_views"):
         st.caption(f"This {selection.NOUNS[kind]} on", width="content")
-        for title, (path, icon, kinds, view) in SELECTION_VIEWS.items():
-            if kind in kinds and title != current_title:
-                shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
-                page_parts.draw_page_link(path, title, icon, **query, **shown, **view, **_selection_query())
+        for title in list_views(kind):
+            if title != current_title:
+                path, icon, link = link_view(title, query)
+                page_parts.draw_page_link(path, title, icon, **link)
+
+
+def list_views(kind: str) -> list[str]:
+    """The titles of the views that show the selection of this kind."""
+    return [title for title, (_, _, kinds, _) in SELECTION_VIEWS.items() if kind in kinds]
+
+
+def link_view(title: str, query: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:
+    """The page of a view of the selection, its icon, and the query of a link to it with this ``query``."""
+    path, icon, _, view = SELECTION_VIEWS[title]
+    shown = {address.RUNS: query[address.RUN]} if path == pages.DRIFT and address.RUN in query else {}
+    return path, icon, {**query, **shown, **view, **_selection_query()}
 
 
 def draw_not_shown() -> None:

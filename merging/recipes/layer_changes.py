@@ -21,28 +21,31 @@ from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
-# The extents of a chosen layer: the tensor alone, its section, or all tensors of its role (what a tensor does).
-TENSOR, BLOCK, ROLE = "tensor", "block", "kind"
+# The extents of a chosen layer: the tensor alone, its section, the layer in all blocks, or all tensors of its role.
+TENSOR, BLOCK, LAYER, ROLE = "tensor", "block", "layer", "kind"
 MANUAL = "manual"  # the key of the edit that multiplies task vectors by the factors of rules
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenLayer:
-    """A tensor, its whole section, or all tensors of its role, as ``extent`` states.
+    """A tensor, its whole section, its layer in all blocks, or all tensors of its role, as ``extent`` states.
 
-    A section is a block ("block 3"), the embeddings or the output.
+    A section is a block ("block 3"), the embeddings or the output. ``part`` is the layer's name in its block.
     """
 
     tensor: str
     section: str
     role: str
     extent: str = TENSOR
+    part: str = ""
 
     def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
         """The rule that gives the layer this factor."""
         selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
         if self.extent == ROLE:
             selection = {"roles": (self.role,)}
+        elif self.extent == LAYER and not self.tensor.endswith(self.part):  # else the layer is this tensor alone
+            selection = {"tensors": (f"*.{glob.escape(self.part)}[._]*",)}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             selection = {"sections": (self.section,)}
         elif self.extent == BLOCK:

@@ -11,6 +11,7 @@ from merging.base.text import first_few, plural, printable, size_text
 from merging.images.benchmarks.metrics import summary_of
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 from merging.study.analysis.measurement_store import StoredMeasurement, find_measurement_result
+from merging.study.analysis.opposed_signs import share_opposed
 from merging.study.analysis.storage_accounting import HEADS, storage_table
 from merging.study.paper_facts.accuracy_facts import compare_averages
 from merging.study.paper_facts.comparison import compare_shares
@@ -284,13 +285,13 @@ def describe_move(evidence: RunEvidence) -> RunFact | None:
 def describe_experts(evidence: RunEvidence, stored: StoredMeasurement) -> RunFact | None:
     """The section in which most of the entries that both of a pair change are opposed, and the largest update."""
     joined = stored.table("tensors")[["order", "section"]].merge(stored.table("pairs"), on="order").sort_values("order")
-    sums = joined.groupby("section", sort=False)[["opposed_1", "both_1"]].sum()
-    shares = (sums["opposed_1"] / sums["both_1"].where(sums["both_1"] > 0)).dropna()
+    shares = share_opposed(joined, "section").dropna()
     if shares.empty:
         return None
     norms = stored.table("experts").groupby("expert", sort=False)["square"].sum() ** 0.5
     block, expert, share = str(shares.idxmax()), str(norms.idxmax()), float(shares.max())
-    n, norm, smallest = int(sums["both_1"][block]), float(norms.max()), float(norms.min())
+    n = int(joined.loc[joined["section"] == block, "both_1"].sum())
+    norm, smallest = float(norms.max()), float(norms.min())
     sentence = f"Before any edit, signs conflict most in {_section_text(block)}: {share:.1%} of {n:,} entries that "
     sentence += f"both experts of a pair change are opposed (random signs: 50%); {evidence.title(expert)} has the "
     sentence += f"largest of {len(norms)} updates (norm {norm:.2f}, the smallest {smallest:.2f})."

@@ -12,7 +12,7 @@ import pytest
 import tiny_library
 from compared_runs import LWPTV, TIES
 from direct_bench import DirectPreviewProcess
-from page_harness import chart_keys, charts, click, named, press, runs, serve_several, words
+from page_harness import chart_keys, chart_specs, charts, click, named, press, runs, serve_several, words
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
@@ -72,7 +72,7 @@ def show(open_app: Any, measured: Path, bench: DirectPreviewProcess) -> Any:
 
 
 def figures(at: AppTest) -> list[dict[str, Any]]:
-    return [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
+    return [json.loads(spec) for spec in chart_specs(at)]
 
 
 def png(size: tuple[int, int] = (40, 30), form: str = "PNG") -> bytes:

@@ -65,11 +65,12 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
     "views/image/neighbors.py": {"rank"},  # a column of its table
     "views/image/attention.py": {"block"},  # a column of its table
+    "widgets/panels/network_panel.py": {"layer"},  # what a click on the map chooses: a layer in all blocks
     "reading/restored_tensors.py": {"block"},  # a level or a column of its table
     "views/drift/restoring.py": {"block"},  # a level or a column of its table
     "views/conflicts/linear_layers.py": {"block"},  # a level or a column of its table
     "views/learning/image_routing.py": {"block"},  # a level or a column of its table
-    "widgets/panels/put_back_panel.py": {"block"},  # a level or a column of its table
+    "widgets/panels/put_back_panel.py": {"block", "layer"},  # a level or a column of its table
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from browser_tab import App, new_tab
+from browser_tab import VIEW_CHART, App, new_tab
 from PIL import Image
 from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
@@ -31,9 +31,8 @@ def said(page: Page) -> str:
 
 
 def alt(page: Page) -> str:
-    """The alternative text of the first chart."""
-    chart = page.locator("[data-testid=stPlotlyChart]").first
-    return str(chart.get_attribute("aria-label") or chart.locator("[aria-label]").first.get_attribute("aria-label"))
+    """The alternative text of the first chart that is not the map of the network."""
+    return str(page.evaluate(f"({VIEW_CHART}).layout.meta.alt"))
 
 
 def test_from_two_runs_to_an_image_and_into_the_report(

@@ -15,6 +15,7 @@ from merging.recipes.recipe import Recipe
 BASE, EXPERTS = tiny.family()
 PARAMETERS = classify_parameters(BASE)
 TENSOR = "visual.transformer.resblocks.0.mlp.c_fc.weight"
+PART = next(p.part for p in PARAMETERS if p.name == TENSOR)
 LAYER = ChosenLayer(TENSOR, "block 0", "linear")
 
 
@@ -38,13 +39,14 @@ def changed(one, other):
     [
         ("tensor", lambda p: p.name == TENSOR),
         ("block", lambda p: p.section == "block 0"),
+        ("layer", lambda p: p.part == PART),
         ("kind", lambda p: p.role == "linear"),
     ],
 )
 def test_what_is_put_back_has_the_pretrained_bits_and_nothing_else_moves(merge, edits, reach, inside):
     plain = recipe(merge, edits=edits)
     before = merged(plain)
-    after = merged(scale_layer(plain, ChosenLayer(TENSOR, "block 0", "linear", reach), 0.0, PARAMETERS))
+    after = merged(scale_layer(plain, ChosenLayer(TENSOR, "block 0", "linear", reach, PART), 0.0, PARAMETERS))
     names = {p.name for p in PARAMETERS if inside(p)}
     assert changed(before, after) == {name for name in names if not torch.equal(before[name], BASE[name])}
     assert all(torch.equal(after[name], BASE[name]) for name in names)

@@ -38,7 +38,7 @@ def every_explained_mark_is_a_row(key: str) -> None:
     table, figure = table_of(key), draw_example(key)
     names = list(dict.fromkeys(table[MARK_COLUMN]))
     for trace in figure.data:
-        if trace.hoverinfo == "skip" or trace.type == "heatmap":
+        if trace.hoverinfo == "skip" or trace.type == "heatmap" or (trace.meta or {}).get("is_control"):
             continue
         same = [other for other in figure.data if other.name == trace.name and other.hoverinfo != "skip"]
         upright = bool((trace.meta or {}).get("upright"))

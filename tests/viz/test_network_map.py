@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 
+import family_files
 import numpy as np
 import pandas as pd
 import pytest
+import random_towers
+import torch
 import viz_tables
 
+import merging
 import viz
 from viz.figures.network import update_streams
-from viz.figures.network.network_map import find_next_tensor
+from viz.figures.network.network_map import find_depth_range, find_next_tensor
 from viz.figures.network.quantities import QUANTITIES
 from viz.marks import marks
 from viz.parts.network_layout import ELSEWHERE, Box, Heights, Row, find_neighbor, lay_out_network
 
 HEIGHTS = Heights(6, 56)
+LARGE_TOWER = {"width": 1024, "layers": 24, "patch": 14, "side": 16, "embed": 768}  # L/14
+ADAPTED = ("self_attn.q_proj", "self_attn.v_proj")  # parts that LoRA adapters usually change
 MAX_BYTES = 150_000
 
 
@@ -50,6 +57,18 @@ CLIP, LARGE_CLIP = viz_tables.tensors(12), viz_tables.tensors(24)
 NETWORKS = {"CLIP": CLIP, "CLIP with 24 blocks": LARGE_CLIP, "T5": T5, "ResNet": RESNET}
 
 
+def describe_network(name: str) -> pd.DataFrame:
+    """What ``merging.describe`` says of a network, as a table for the map."""
+    if name.startswith("CLIP"):
+        shapes = random_towers.shapes(**(LARGE_TOWER if name == "CLIP L/14" else random_towers.B32))
+        state = {tensor: torch.zeros(()).expand(shape) for tensor, shape in shapes.items()}
+    else:
+        state = family_files.make_model(name.removesuffix(" with LoRA")).state_dict()
+    table = merging.describe(state)
+    table = table[table["part"].isin(ADAPTED)] if name.endswith("with LoRA") else table
+    return table.assign(order=range(len(table)), numel=[math.prod(shape) for shape in table["shape"]])
+
+
 def all_boxes(rows: list[Row]) -> list[Box]:
     return [box for row in rows for box in row.boxes]
 
@@ -66,6 +85,30 @@ def test_every_tensor_has_one_box_that_overlaps_no_other(name: str, by_area: boo
             for other in row.boxes[index + 1 :]:
                 apart = min(one.x1, other.x1) <= max(one.x0, other.x0) + 1e-9
                 assert apart or min(one.y1, other.y1) <= max(one.y0, other.y0) + (2.1 if by_area else 1e-9)
+
+
+DESCRIBED = [  # name, sections of each row
+    ("CLIP B/32", {"": 14}),
+    *(pytest.param(name, sections, marks=pytest.mark.full) for name, sections in [  # their libraries load for seconds
+        ("CLIP L/14", {"": 26}), ("T5", {"encoder": 4, "decoder": 4, ELSEWHERE: 0}), ("Llama", {"": 4}),
+        ("Llama with LoRA", {"": 2}),
+        ("ResNet", {"": 5}), ("torchvision ResNet", {"": 10}),
+        ("BLIP", {"vision_model": 4, "text_encoder": 3, "text_decoder": 4}),
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "sections"), DESCRIBED)
+def test_a_network_is_drawn_from_what_describe_says_of_it(name: str, sections: dict[str, int]) -> None:
+    tensors = describe_network(name)
+    rows = lay_out_network(tensors, HEIGHTS)
+    assert {row.name: len(row.sections) for row in rows} == sections
+    assert sorted(box.tensor for box in all_boxes(rows)) == sorted(tensors["tensor"])
+    corners = [(index, box.x0, box.y0) for index, row in enumerate(rows) for box in row.boxes]
+    assert len(set(corners)) == len(tensors)
+    figure = viz.draw("network_map", tensors.assign(value=1.0), quantity="moved", compact=True)
+    assert len(figure.data[0].x) == len(figure.data[1].x) == len(tensors)
+    assert len(json.dumps(json.loads(figure.to_json()), separators=(",", ":"))) < MAX_BYTES
 
 
 def test_attention_is_above_the_line_and_the_mlp_below() -> None:
@@ -161,3 +204,41 @@ def test_every_quantity_is_drawn_with_gaps(quantity: str, difference: bool) -> N
 def test_a_map_of_24_blocks_and_8_experts_is_small() -> None:
     figure = viz.draw("network_map", viz_tables.network_map(8, 24))
     assert len(json.dumps(json.loads(figure.to_json()), separators=(",", ":"))) < MAX_BYTES
+
+
+def test_blocks_and_layers_take_clicks_and_are_outlined_as_a_whole() -> None:
+    table = viz_tables.network_map(2, 3)
+    figure = viz.draw("network_map", table, compact=True)
+    fields = [tuple(row) for row in figure.data[-1].customdata]
+    sections, parts = table.groupby("section", sort=False), table[table["section"].str.startswith("block")]["part"]
+    assert {names for names in fields if names[2] == "block"} == {
+        (str(rows["tensor"].iloc[0]), "", "block") for _, rows in sections
+    }
+    assert len([row for row in fields if row[2] == "layer"]) == parts.nunique()
+    assert "Choice" not in set(marks(figure, ("tensor", "expert"))["mark"])
+    tensor = next(str(name) for name in table["tensor"] if "0.mlp.c_fc.weight" in name)
+    boxes = dict(zip((row[0] for row in figure.data[0].customdata), zip(figure.data[0].x, strict=True), strict=True))
+    for extent, count in (("tensor", 1), ("block", 1), ("layer", 3)):
+        drawn = viz.draw("network_map", table, compact=True, selected=tensor, extent=extent)
+        outlines = [shape for shape in drawn.layout.shapes if shape.name == "selected"]
+        assert len(outlines) == count
+        inside = {name for name, (x,) in boxes.items() if any(shape.x0 <= x <= shape.x1 for shape in outlines)}
+        block = {name for name in boxes if ".resblocks.0." in name}
+        assert block <= inside if extent == "block" else tensor in inside
+
+
+def test_answers_by_depth_are_as_wide_as_a_low_map() -> None:
+    low_map = viz.draw("network_map", viz_tables.network_map(2, 6), compact=True).layout
+    answers = viz.draw("image_lens", viz_tables.image_lens(3), depths=(-0.1, 8.0)).layout
+    assert (answers.margin.l, answers.margin.r) == (low_map.margin.l, low_map.margin.r)
+    for axis in (answers.xaxis, answers.xaxis2, answers.xaxis3):
+        assert axis.domain == (0, 1) and axis.range == (-0.1, 8.0)
+
+
+@pytest.mark.parametrize("blocks", [2, 12, 24])
+def test_the_depth_before_all_blocks_is_in_the_column_of_the_input(blocks: int) -> None:
+    tensors = viz_tables.tensors(blocks)
+    (row,) = lay_out_network(tensors, HEIGHTS)
+    low, high = find_depth_range(tensors)
+    start = row.width * 1.02 * (0 - low) / (high - low) - 0.01 * row.width  # units of depth 0
+    assert row.sections[0].label == "embeddings" and -0.02 <= start <= row.sections[0].x1

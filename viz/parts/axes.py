@@ -12,6 +12,7 @@ import pandas as pd
 from viz import theme
 from viz.figure_text import safe_text
 
+DEPTH_MARGINS = {"l": 8, "r": 92}  # px beside a low map of the network, and charts by depth under it
 LINE_CHARACTERS = 78  # characters in a line under a chart on a narrow page
 
 

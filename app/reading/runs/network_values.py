@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.reading import measurements, page_data
 from app.reading.figures import cache_table
 from merging.base.errors import CheckpointError
 from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.analysis.opposed_signs import share_opposed
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
@@ -124,8 +125,7 @@ def _read_opposed(pairs: StoredMeasurement) -> pd.DataFrame:
 
     counts = _with_names(pairs, "pairs")
     sides = [counts.rename(columns={side: "expert"})[["tensor", "expert", "both_1", "opposed_1"]] for side in SIDES]
-    sums = pd.concat(sides).groupby(["tensor", "expert"], sort=False).sum()
-    return (sums["opposed_1"] / sums["both_1"].where(sums["both_1"] > 0)).rename("opposed").reset_index()
+    return share_opposed(pd.concat(sides), ["tensor", "expert"]).reset_index()
 
 
 SIDES = ("first", "second")  # columns of a pair's experts
@@ -253,7 +253,13 @@ def read_difference(run: Run, other_run: Run, quantity: str) -> pd.DataFrame:
     return both.assign(value=both["value_other"] - both["value"]).drop(columns="value_other")
 
 
-def choose_quantity(run: Run, preferred: Sequence[str]) -> str:
-    """The first preferred quantity that is stored for the run; else any stored one."""
-    stored = list_stored_quantities(run)
+def read_map_of(run: Run, values: pd.Series[Any]) -> pd.DataFrame:
+    """The table of ``read_map`` with values by tensor and expert that are not stored."""
+    table = read_map(run, "kept_share")
+    return table.assign(value=values.reindex(list(zip(table["tensor"], table["expert"], strict=True))).to_numpy(float))
+
+
+def choose_quantity(run: Run, preferred: Sequence[str], shown: Iterable[str] = ()) -> str:
+    """The first preferred quantity that is stored for the run or is in ``shown``; else any of these."""
+    stored = [*shown, *list_stored_quantities(run)]
     return next((key for key in preferred if key in stored), stored[0] if stored else "kept_share")

@@ -8,10 +8,11 @@ from __future__ import annotations
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, samples
+from app.reading import expert_names, page_data, samples
 from app.views.image import study_tables
 from app.views.image.study_tables import ImageStudy, StudyTables
 from app.widgets import chart_view
+from app.widgets.panels import network_panel
 from merging.study.previews.preview_process import TableName
 from viz.figure_text import span
 
@@ -44,6 +45,12 @@ def list_needed_tables(study: ImageStudy) -> list[TableName]:
 
 def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
     """Draw the chart, and a switch that reads out by the pretrained model's last norm and projection."""
+    depths = None
+    if study.runs:
+        from viz.figures.network.network_map import find_depth_range
+
+        network_panel.draw_panel(study.runs[0], ("drift", "moved", "kept_share"))
+        depths = find_depth_range(page_data.run_table(study.runs[0].id, "tensors"))
     st.toggle("Read out by the pretrained model", key=PRETRAINED_READOUT_KEY, help=READOUT_HELP)
     table = tables.join_tables(study.model_tables(_table_name()))
     if table is None:
@@ -59,7 +66,8 @@ def draw_answers(study: ImageStudy, tables: StudyTables) -> None:
         note = f" The accuracy is over {span(rows['n'])} images of the {samples.scored_part()} of {data_set}."
     chart_view.draw_chart(
         CHART_KEY, table, name=f"answer_{study_tables.make_file_stem(study)}", sentence=tables.sentences_in_words,
-        sources=study.runs, caption=CAPTION + note, description=study_tables.study_in_words(study, tables),
+        depths=depths, sources=study.runs, caption=CAPTION + note,
+        description=study_tables.study_in_words(study, tables),
     )  # fmt: skip
 
 

@@ -11,12 +11,14 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements
+from app.reading.runs import network_values
 from app.session import address, painting_state
 from app.session.click_errors import guarded_fragment
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import PaintSheet
 from app.widgets import chart_view
 from app.widgets.jobs import measure_button
+from app.widgets.panels import network_panel
 from merging.study.analysis.measurement_registry import MEASUREMENTS
 from merging.study.runs.run import Run
 
@@ -58,7 +60,6 @@ def draw_painting(
     ``masks`` are the masks at ``ratio``; ``run_masks`` are those that the run used, None if it pruned no tensors.
     ``qkv_separate`` is whether the run masks query, key and value separately.
     """
-    chart_view.draw_question(paint_tools.CANVAS)
     if qkv_separate:
         st.caption(WHOLE_TENSORS_NOTE)
     run_mask = (
@@ -107,6 +108,10 @@ def draw_canvas(sheet: PaintSheet) -> None:
             f"The painting in this link cannot be shown: {page_text.safe_text(problem, 400)}",
             icon=":material/link_off:",
         )
+    values = sheet.canvas_table(painting.factors).set_index(["tensor", "expert"])["factor"]
+    with st.container(key=network_panel.PANEL_KEY):
+        network_panel.draw_map(sheet.run, network_values.read_map_of(sheet.run, values), "factor", compact=True)
+    chart_view.draw_question(paint_tools.CANVAS)
     shape = paint_tools.draw_tool_bar(len(painting.strokes), len(painting.undone_strokes))
     chart_slot = st.container()
     paint_tools.draw_fill(sheet)

@@ -42,15 +42,14 @@ def _draw_map(run: Run, stored_runs: list[Run]) -> None:
     ratio, shares_masks = read_settings(run.recipe)
     try:
         stored, _ = page_data.saliency(run, stored_runs)
-        table = network_values.read_map(run, QUANTITY)
     except MergingError:  # the list below names what is damaged
         return
     chosen = st.slider(
         "Share of tensors that each expert prunes (prune ratio)", 0.0, 1.0, ratio, 0.05, key=SLIDER_KEY, width=420
     )
     masks = join_thirds(apply_ratio(stored, chosen, shares_masks)).set_index(["tensor", "expert"])["final"]
-    kept = masks.reindex(list(zip(table["tensor"], table["expert"], strict=True))).fillna(False).to_numpy(bool)
-    table = table.assign(value=kept.astype(float), kept=kept)
+    table = network_values.read_map_of(run, masks).fillna({"value": 0.0})
+    table = table.assign(kept=table["value"].astype(bool))
     st.markdown(_describe_masks(table, len(run.experts)))
     result = (
         run_pictures.describe_result(run, stored_runs) if chosen == ratio else "merged"

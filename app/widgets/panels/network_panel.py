@@ -1,19 +1,21 @@
-"""The map of the network above a view: one picture from which a tensor is chosen, by click or by arrow keys."""
+"""The map of the network above a view: one picture from which a tensor, a block or a kind of layer is chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app import page_text
+from app.reading import measurements
 from app.reading.runs import network_values
-from app.session import address, selection
-from app.widgets import chart_stage, chart_view
+from app.session import address, benchmark_choice, selection, view_state
+from app.widgets import chart_stage, chart_view, selection_pickers
 from app.widgets.jobs import measure_button
+from app.widgets.panels.put_back_panel import SCOPE_EXTENTS
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
 
@@ -21,83 +23,122 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHART, PANEL_KEY = "network_map", "network_panel"
-SCRIPT = Path(__file__).with_name("network_keys.js")
 NOT_MEASURED = "This quantity has not been measured for"
-KEYS_HINT = "Click a tensor, or press the arrow keys on the map; Enter goes to the links to its views."
+KEYS_HINT = "Click a tensor, a block or a layer's name. On the map, arrow keys choose and Enter opens a menu."
+SCOPES = {extent: scope for scope, extent in SCOPE_EXTENTS.items()}
 
 
 def draw_panel(
-    run: Run, preferred: Sequence[str], *, other_run: Run | None = None, compact: bool = True, result: str = ""
-) -> None:
+    run: Run, preferred: Sequence[str], *, other_run: Run | None = None, compact: bool = True, result: str = "",
+    shown: Mapping[str, pd.Series[Any]] | None = None,
+) -> None:  # fmt: skip
     """Draw the map of a run, or of another run's difference from it; a click chooses a tensor or an expert.
 
-    ``preferred`` are the keys of quantities, of which the first that is stored is shown at first. Call it outside of
-    fragments, since a click changes the whole page. ``result`` is the text at the end of a map that is not compact.
+    ``preferred`` are the keys of quantities, of which the first that is stored is shown at first. ``shown`` are values
+    by tensor and expert that take the place of stored ones, {quantity: values}. ``result`` is the text at the end of a
+    map that is not compact.
     """
     from viz.figures.network.quantities import QUANTITIES
 
     if compact and chart_stage.is_other_presented(CHART):
         return
+    shown = shown or {}
     with st.container(key=PANEL_KEY):
-        quantities = network_values.list_quantities(run)
-        if not quantities:
+        available = {*network_values.list_quantities(run), *shown}
+        titles = {QUANTITIES[key].title: key for key in QUANTITIES if key in available}
+        if not titles:
             return
-        first = network_values.choose_quantity(run, preferred)
-        titles = [QUANTITIES[key].title for key in quantities]
+        first = QUANTITIES[network_values.choose_quantity(run, preferred, shown)].title
         if st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # of another run, which has other quantities
             st.session_state.pop(address.NETWORK_QUANTITY, None)
-        keys_by_title = {QUANTITIES[key].title: key for key in quantities}
-        with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            chart_view.draw_question(CHART, width="content")
             title = st.selectbox(
-                "Map of the network", keys_by_title, quantities.index(first), key=address.NETWORK_QUANTITY,
-                bind=address.BIND, width=360, label_visibility="collapsed",
+                "Map of the network", titles, list(titles).index(first), key=address.NETWORK_QUANTITY,
+                bind=address.BIND, width=300, label_visibility="collapsed",
             )  # fmt: skip
             by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
-        quantity = keys_by_title[title]
+        quantity = titles[title]
         try:
-            table = _read_table(run, other_run, quantity)
+            table = _read_table(run, other_run, quantity, shown.get(quantity))
         except CheckpointError as error:
             st.caption(f"Not shown: {page_text.safe_text(error, 600)}")
             return
-        draw_map(run, table, quantity, other_run=other_run, compact=compact, by_area=by_area, result=result)
+        options = {"question_drawn": True, "compact": compact, "by_area": by_area, "result": result}
+        draw_map(run, table, quantity, other_run=other_run, **options)
         for one in (run, *([other_run] if other_run else [])):
-            if missing := network_values.find_missing_measurement(one, quantity):
+            if quantity not in shown and (missing := network_values.find_missing_measurement(one, quantity)):
                 measure_button.draw_missing(missing, [one], NOT_MEASURED, suffix=f"_map_{one.id}")
 
 
 def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | None = None, **options: Any) -> None:
-    """Draw the chart of a table of ``network_values``, with the chosen tensor outlined."""
+    """Draw the chart of a table of ``network_values``, with the chosen tensor, its block or its kind outlined."""
     from viz.figures.network.quantities import QUANTITIES
 
     tensor = selection.chosen_value(address.TENSOR)
     runs = [run, other_run] if other_run else [run]
-    shown = QUANTITIES[quantity].title_with_unit(other_run is not None)
+    described = QUANTITIES[quantity].title_with_unit(other_run is not None)
     chart_view.draw_chart(
-        CHART, table, name=f"network_{quantity}_{run.id[:8]}", question_drawn=bool(options.get("compact")),
-        quantity=quantity, difference=other_run is not None, experts=list(run.experts),
-        selected=tensor or None, sources=runs, description=f"{shown}, tensor by tensor.", **options,
+        CHART, table, name=f"network_{quantity}_{run.id[:8]}", on_click=partial(_choose_clicked, table),
+        quantity=quantity, difference=other_run is not None, experts=list(run.experts), selected=tensor or None,
+        sources=runs, description=f"{described}, tensor by tensor.",
+        extent=SCOPE_EXTENTS.get(str(st.session_state.get(address.ACTION_SCOPE)), "tensor"), **options,
     )  # fmt: skip
-    keys = _register_listener()(key="network_keys", data={"panel": PANEL_KEY}, on_move_change=lambda: None, height=0)
-    if keys.move:
-        _choose_neighbor(table, tensor, str(keys.move))
+    items = [*list(SCOPE_EXTENTS)[:3], *selection_pickers.list_views(address.TENSOR)]
+    data = {"panel": PANEL_KEY, "items": items}
+    keys = _register_listener()(key="network_keys", data=data, on_press_change=lambda: None, height=0)
+    if keys.press:
+        _follow_key(run, table, tensor, str(keys.press))
 
 
-def _read_table(run: Run, other_run: Run | None, quantity: str) -> pd.DataFrame:
+def _read_table(run: Run, other_run: Run | None, quantity: str, values: pd.Series[Any] | None) -> pd.DataFrame:
     if other_run is None:
-        return network_values.read_map(run, quantity)
+        return network_values.read_map(run, quantity) if values is None else network_values.read_map_of(run, values)
     return network_values.read_difference(run, other_run, quantity)
 
 
-def _choose_neighbor(table: pd.DataFrame, tensor: str, direction: str) -> None:
-    """Choose the tensor next to the chosen one, and draw the page again."""
+def _choose_clicked(table: pd.DataFrame) -> None:
+    """Callback of a click: choose the tensor, the block or the kind of layer, or the expert of the stream."""
+    if not (mark := chart_view.read_clicked_mark(CHART)):
+        return
+    if address.TENSOR in mark:
+        fields = st.session_state[f"chart_{CHART}"].selection.points[0]["customdata"]  # the third may be an extent
+        _choose_tensor(table, mark[address.TENSOR], extent if (extent := fields.get("2")) in SCOPES else "tensor")
+    if address.EXPERT in mark:
+        selection.choose_value(address.EXPERT, mark[address.EXPERT])
+    chart_stage.redraw_page()
+
+
+def _choose_tensor(table: pd.DataFrame, tensor: str, extent: str) -> None:
+    """Choose a tensor, its block or its layer in all blocks, for views that show one tensor, one block or one kind."""
+    selection.choose_value(address.TENSOR, tensor)
+    st.session_state[address.ACTION_SCOPE] = SCOPES[extent]
+    row = table[table["tensor"] == tensor].iloc[0]
+    if str(row["section"]).startswith("block "):
+        view_state.pick_value(address.BLOCK, str(row["section"]).removeprefix("block "))
+    kinds = measurements.TENSOR_KINDS
+    roles = kinds.get(str(st.session_state.get(address.TENSOR_KIND)), ())
+    if extent == "layer" or (roles and row["role"] not in roles):  # the tensor would be hidden
+        fitting = [kind for kind, roles in kinds.items() if row["role"] in roles]
+        st.session_state[address.TENSOR_KIND] = (fitting or list(kinds))[0]
+
+
+def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
+    """Choose the tensor in the direction of an arrow key, or do what the menu of the chosen tensor says."""
     from viz.figures.network.network_map import find_next_tensor
 
-    if (chosen := find_next_tensor(table, tensor, direction)) != tensor:
+    if key in SCOPE_EXTENTS:
+        _choose_tensor(table, tensor, SCOPE_EXTENTS[key])
+    elif key in selection_pickers.list_views(address.TENSOR):
+        path, _, query = selection_pickers.link_view(key, {address.RUN: run.id})
+        st.switch_page(path, query_params=query | benchmark_choice.link_query())
+    elif (chosen := find_next_tensor(table, tensor, key)) != tensor:
         selection.choose_value(address.TENSOR, chosen)
-        st.rerun()
+    st.rerun()
 
 
 @cache
 def _register_listener() -> Any:
-    """The component that listens to the arrow keys on the map, registered once."""
-    return st.components.v2.component("mergescope_network_keys", js=SCRIPT.read_text("utf-8"))
+    """The component that listens to the keys on the map and draws its menu, registered once."""
+    files = {kind: Path(__file__).with_name(f"network_keys.{kind}").read_text("utf-8") for kind in ("js", "css")}
+    return st.components.v2.component("mergescope_network_keys", **files)

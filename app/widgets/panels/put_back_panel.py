@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 QUESTION = "What if this layer were put back?"
 PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
 ACTIONS = (PUT_BACK, GIVE_BACK, SCALE)
-SCOPE_EXTENTS = {"this tensor": "tensor", "its block": "block", "its kind": "kind"}  # kind: all tensors of its role
+SCOPE_EXTENTS = {  # kind: all tensors of its role
+    "this tensor": "tensor", "its block": "block", "this layer in all blocks": "layer", "its kind": "kind",
+}  # fmt: skip
 GIVE_BACK_NOTE = (
     "This cannot be a factor of the merged weights, so it is another experiment: before the merge, {scope} keeps only "
     "the task vector of **{expert}**, times {factor:.3g}. A merge that sums task vectors then has {result} there. "
@@ -86,7 +88,7 @@ def _pick_action() -> tuple[str, str]:
 def _make_layer(row: pd.Series[Any], extent: str) -> ChosenLayer:
     from merging.recipes.layer_changes import ChosenLayer
 
-    return ChosenLayer(str(row["tensor"]), str(row["section"]), str(row["role"]), extent)
+    return ChosenLayer(str(row["tensor"]), str(row["section"]), str(row["role"]), extent, str(row["part"]))
 
 
 def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, action: str, rows: pd.DataFrame) -> tuple[Recipe, str]:
@@ -132,10 +134,12 @@ def _scope_in_words(layer: ChosenLayer, rows: pd.DataFrame) -> str:
     """The scope of the change, in words."""
     if layer.extent == "tensor":
         return layer.tensor
-    column, value = ("section", layer.section) if layer.extent == "block" else ("role", layer.role)
-    count = plural(int((rows[column] == value).sum()), "tensor")
-    tensors = f"all {role_name(value)} tensors" if layer.extent == "kind" else value
-    return f"{tensors} ({count})"
+    words = {
+        "block": ("section", layer.section, layer.section), "layer": ("part", layer.part, f"all {layer.part} layers"),
+        "kind": ("role", layer.role, f"all {role_name(layer.role)} tensors"),
+    }  # fmt: skip
+    column, value, tensors = words[layer.extent]
+    return f"{tensors} ({plural(int((rows[column] == value).sum()), 'tensor')})"
 
 
 def _bold(scope: str) -> str:

@@ -44,11 +44,14 @@ NEIGHBOR_HOVER = (
     picks=("class",),
     empty="No model has read the image yet.",
 )
-def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
+def image_lens(
+    table: pd.DataFrame, *, sentence: str = "", depths: tuple[float, float] | None = None, present: bool = False
+) -> Picture:
     """A panel for each model with lines for the right class, the answer and the next two; the accuracy is dashed.
 
     Columns: number and class, probability, rank (1: the answer there), right (whether it is the image's class), line
     (whether the class has a line). accuracy is that of the answers at this depth over the data set's images, if known.
+    ``depths``, the ends of the axis, puts panels one below the other, as wide as a map of the network above them.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     mark_styles = theme.mark_styles(
@@ -56,9 +59,9 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     )
     legend, top = legends.legend_above([*mark_styles, ACCURACY_NAME])
     models = distinct_names(table["model"])
-    columns = min(len(models), len(models) if present else PANELS_PER_ROW)
+    columns = 1 if depths else min(len(models), len(models) if present else PANELS_PER_ROW)
     across = axes.panel_domains(columns, GAP * PANELS_PER_ROW / max(columns, PANELS_PER_ROW))
-    rows = [PANEL] * -(-len(models) // columns)
+    rows = [0.6 * PANEL if depths else PANEL] * -(-len(models) // columns)
     down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for index, model in enumerate(models):
@@ -69,8 +72,12 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
         )
         finals.append(_find_final_answer(model_rows))
         _lay_out(fig, number, finals[-1], across[index % columns], down[index // columns])
+        if depths:
+            fig.layout[f"xaxis{number}"] |= {"range": list(depths), "showgrid": True}
+            fig.layout[f"yaxis{number}"]["side"] = "right"
     legends.merge_entries(fig)
-    fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
+    sides = axes.DEPTH_MARGINS if depths else {"l": LEFT, "r": 16}
+    fig.update_layout(legend=legend, margin={**sides, "t": 0, "b": 0})
     answers = "{title:plain 40} answers {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
     words += "; ".join(hover_texts(pd.DataFrame(finals[:4]), answers))

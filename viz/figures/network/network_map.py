@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from viz.figure_text import clean_text, identifier, plural, safe_text
 from viz.figures.network import update_streams
 from viz.figures.network.quantities import MASK_SCALE, QUANTITIES
 from viz.hover import LAYER_TEXT, hover_texts
-from viz.parts import heat_maps, series
+from viz.parts import axes, heat_maps, series
 from viz.parts.network_layout import ELSEWHERE, Box, Heights, PlacedRow, Row, find_neighbor, lay_out_network
 from viz.parts.tensor_columns import is_block
 
@@ -26,6 +26,8 @@ FULL, COMPACT = Heights(6, 56), Heights(4, 36)
 LANE_PX, MIN_LANES_PX = 10, 40  # height of an expert's stream, and of all streams together
 LINE_PX = 3.0  # half the height of the residual line in a compact map
 ROW_GAP, LABEL_PX, TITLE_PX = 8, 16, 18  # px: between rows, under a row for its labels, and over it for its name
+LAYERS_PX, MAX_LAYERS = 18, 10  # px under all rows for the names of layers; with more layers there are no names
+END_SHARE = 0.01  # of the width, before and after a map without streams
 COLOR_BAR_PX, RESULT_PX = 56, 92  # px: above the map for its color bar, and at its right for the merged model
 COLOR_STEPS = 10_000  # of the color scale: colors are whole numbers, so that figures stay small
 MAX_LABELS, MAX_COMPACT_TICKS = 16, 4  # numbers of blocks under a row, and ticks of a low color bar
@@ -33,6 +35,8 @@ LONG_TEXT_CELLS = 1000  # cells above which hover texts leave out what the map s
 HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars", "<b>{tensor:short 60}</b>"
 NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
 NAMES_IN_LINE = 2  # experts in a line of the hover text
+# What is selected -> the column that its tensors share.
+EXTENTS = {"tensor": "tensor", "block": "section", "layer": "part", "kind": "role"}
 
 
 @chart(
@@ -50,6 +54,7 @@ def network_map(
     difference: bool = False,
     experts: Names = None,
     selected: str | None = None,
+    extent: str = "tensor",
     by_area: bool = False,
     compact: bool = False,
     result: str = "",
@@ -63,6 +68,7 @@ def network_map(
     last four draw the experts' streams: as wide as their relative update, gray where pruned, split where signs are
     opposed. ``quantity`` is a key of ``QUANTITIES``; ``by_area`` draws areas by the number of scalars; a ``compact``
     map is low and has no streams; ``result`` is a text about the merged model, in lines, at the end of the streams.
+    Outlined is the tensor ``selected``, its block, its layer in all blocks, or all of its role, as ``extent`` states.
     """
     shown = QUANTITIES[check_option("quantity", quantity, tuple(QUANTITIES))]
     present = set(distinct_names(table["expert"])) if "expert" in table else set()
@@ -71,7 +77,8 @@ def network_map(
     lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     heights = COMPACT if compact else FULL
-    rows = _stack_rows(lay_out_network(tensors, heights._replace(gap=heights.gap + lanes), by_area), lanes)
+    heights, layers = heights._replace(gap=heights.gap + lanes), _list_layers(tensors)
+    rows = _stack_rows(lay_out_network(tensors, heights, by_area), lanes, bool(layers))
     ends = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
     boxes = np.array([ends[str(name)] for name in tensors["tensor"]])
     lane_names = names if shown.per_expert and names else [""]
@@ -87,18 +94,27 @@ def network_map(
         fig.add_traces(streams.targets)
         fig.update_layout(annotations=streams.labels)
         shapes += streams.shapes
-    shapes += [_frame(ends[selected])] if selected in ends else []
+    fig.add_trace(_draw_targets(tensors, rows, layers, has_streams))
+    shapes += _outline(tensors, boxes, selected, extent)
     top = 8 if compact else COLOR_BAR_PX
-    _lay_out(fig, rows, result if has_streams else "", has_streams)
-    fig.update_layout(
-        shapes=shapes, barmode="overlay", showlegend=False,
-        margin={"l": update_streams.label_width(names) if has_streams else 8, "t": top, "b": 8, "pad": 0,
-                "r": 92 if compact else RESULT_PX if result and has_streams else 12},
-    )  # fmt: skip
+    _lay_out(fig, rows, layers, result if has_streams else "", has_streams)
+    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact else {"l": 8, "r": 12}
+    if has_streams:
+        sides = {"l": update_streams.label_width(names), "r": RESULT_PX if result else 12}
+    fig.update_layout(shapes=shapes, barmode="overlay", showlegend=False, margin={**sides, "t": top, "b": 8, "pad": 0})
     height = rows[0].top + (TITLE_PX if rows[0].row.name else 2)
     fig.update_yaxes(visible=False, title={"text": "Branches"}, range=[0, height * PX], fixedrange=True)
     alt = _describe(tensors, lane_names, values, scale.title)
     return Picture(fig, alt, height + top + 8, f"{len(tensors)}:{compact}:{by_area}")
+
+
+def find_depth_range(table: pd.DataFrame) -> tuple[float, float]:
+    """The ends of a low map's axis as depths: after the first block the depth is 1, at the middle of that block."""
+    rows = lay_out_network(sort_forward(table.drop_duplicates("tensor")), COMPACT)
+    middles = [(section.x0 + section.x1) / 2 for section in rows[0].sections if is_block(section.name)]
+    width = max(row.width for row in rows)
+    pitch = middles[1] - middles[0] if len(middles) > 1 else width
+    return 1 - (middles[0] + END_SHARE * width) / pitch, 1 + (width * (1 + END_SHARE) - middles[0]) / pitch
 
 
 def find_next_tensor(table: pd.DataFrame, tensor: str, direction: str) -> str:
@@ -114,9 +130,15 @@ class _Lanes(NamedTuple):
     values: Numbers
 
 
-def _stack_rows(rows: Sequence[Row], lanes: float) -> list[PlacedRow]:
+def _list_layers(tensors: pd.DataFrame) -> list[str]:
+    """The layers of the blocks, in forward order; none if there are more than the map has room for."""
+    layers = tensors.loc[tensors["section"].astype(str).map(is_block), "part"].astype(str).unique().tolist()
+    return layers if len(layers) <= MAX_LAYERS else []
+
+
+def _stack_rows(rows: Sequence[Row], lanes: float, has_layers: bool) -> list[PlacedRow]:
     """The rows from top to bottom."""
-    placed, start = [], 0.0
+    placed, start = [], float(LAYERS_PX * has_layers)
     for row in reversed(rows):
         at_zero = PlacedRow(row, 0.0, 0.0 if row.name == ELSEWHERE else lanes)
         placed.append(at_zero._replace(line=start + LABEL_PX - at_zero.bottom))
@@ -239,17 +261,52 @@ def _draw_lines(placed: PlacedRow, has_streams: bool) -> list[dict[str, Any]]:
     return [{"type": "path", "path": path, "line": line, "layer": "below", "fillcolor": theme.CLEAR}]
 
 
-def _frame(box: tuple[int, ...]) -> dict[str, Any]:
-    """The outline of the selected tensor."""
-    x0, x1, y0, y1 = box
-    ends = {"x0": x0 - UNIT / 10, "x1": x1 + UNIT / 10, "y0": y0 - 1.5 * PX, "y1": y1 + 1.5 * PX}
-    return {"type": "rect", **ends, "line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
+def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequence[str], has_streams: bool) -> Trace:
+    """Invisible bars that take clicks: on blocks' labels and their part of the line (if it is no stream), on layers."""
+    targets = [("layer", layer, *ends, 0.0, float(LAYERS_PX)) for layer, ends in _spread_layers(rows, layers).items()]
+    for placed in rows:
+        bands = [(placed.bottom - LABEL_PX, placed.bottom), (placed.line - 2 * LINE_PX, placed.line + 2 * LINE_PX)]
+        for section in placed.row.sections:
+            targets += [("block", section.name, section.x0, section.x1, *band) for band in bands[: 2 - has_streams]]
+    members: dict[tuple[str, str], list[str]] = {}
+    for extent in ("layer", "block"):
+        for value, name in zip(tensors[EXTENTS[extent]], tensors["tensor"], strict=True):
+            members.setdefault((extent, str(value)), []).append(str(name))
+    facts, words = [], []
+    for extent, value, *_ in targets:
+        names = members[extent, value]
+        facts.append([identifier(names[0]), "", extent])
+        words.append(f"Choose {safe_text(value, 40)}, {plural(len(names), 'tensor')}")
+    x0, x1, y0, y1 = np.array([ends for _, _, *ends in targets], np.float64).reshape(-1, 4).T
+    return bar(
+        x=_to_small_numbers((x0 + x1) / 2 * UNIT), width=_to_small_numbers((x1 - x0) * UNIT),
+        base=_to_small_numbers(y0 * PX), y=_to_small_numbers((y1 - y0) * PX), name="Choice",
+        customdata=facts, text=words, textposition="none", hovertemplate="%{text}<extra></extra>",
+        marker={"opacity": 0, "line": {"width": 0}}, meta={"is_control": True},
+    )  # fmt: skip
 
 
-def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, has_streams: bool) -> None:
-    """The axis along the network, the labels under the sections, the names of the rows, and the result."""
+def _spread_layers(rows: Sequence[PlacedRow], layers: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """The ends across, in units, of the names of layers under the map."""
+    width = max(placed.row.width for placed in rows) / max(len(layers), 1)
+    return {layer: (index * width, (index + 1) * width) for index, layer in enumerate(layers)}
+
+
+def _outline(tensors: pd.DataFrame, boxes: npt.NDArray[np.int64], selected: str | None, extent: str) -> Iterator[Trace]:
+    """An outline in each section around the selected tensor and those of the same extent."""
+    column = EXTENTS[check_option("extent", extent, tuple(EXTENTS))]
+    is_selected = tensors[column].isin(tensors.loc[tensors["tensor"] == selected, column])
+    for _, rows in tensors[is_selected].groupby("section", sort=False):
+        x0, _, y0, _ = boxes[rows.index].min(axis=0).tolist()
+        _, x1, _, y1 = boxes[rows.index].max(axis=0).tolist()
+        ends = {"x0": x0 - UNIT / 10, "x1": x1 + UNIT / 10, "y0": y0 - 1.5 * PX, "y1": y1 + 1.5 * PX}
+        yield {"type": "rect", **ends, "line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
+
+
+def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: Sequence[str], result: str, has_streams: bool) -> None:
+    """The axis along the network, the labels of sections, the names of rows and of layers, and the result."""
     width = max(placed.row.width for placed in rows)
-    fan, tail = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else (0.01, 0.01)
+    fan, tail = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else (END_SHARE, END_SHARE)
     fig.update_xaxes(
         visible=False,
         title={"text": "Depth, in the direction of the data"},
@@ -272,6 +329,9 @@ def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, has_streams: 
         if name := placed.row.name:
             bold = f"<b>{safe_text(name, 40)}</b>"
             fig.add_annotation(x=0, y=placed.top * PX, text=bold, xanchor="left", yanchor="bottom")
+    for layer, ends in _spread_layers(rows, layers).items():
+        text = f"all {safe_text(layer.rpartition('.')[2], 72 // len(layers))}"
+        fig.add_annotation(x=sum(ends) / 2 * UNIT, y=LAYERS_PX / 2 * PX, text=text, font=faded, name="layer")
     if result:
         lines = "<br>".join(safe_text(line, 24) for line in result.splitlines())
         fig.add_annotation(
