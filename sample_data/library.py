@@ -21,6 +21,7 @@ points of sweeps. What learns is added one after the other, and what is timed is
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -30,6 +31,9 @@ from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+if __name__ == "__main__":
+    # Before numpy is loaded: sums with wider vectors round otherwise, and t-SNE turns the last bit into another map.
+    os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
 
 from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark

@@ -1,4 +1,4 @@
-"""Features: how merging changes the features of out-of-domain images."""
+"""Features: how merging changes the features of images out of domain and in domain."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.views.features import feature_tables as feature_data
 from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
 from merging.base.errors import TaskError
+from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.runs.run import Run
 
 MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
@@ -26,12 +27,14 @@ MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
 MAX_RUNS = 4  # runs shown with the pretrained model
 FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
-NOT_EXTRACTED = "Features out of domain have not been extracted for"
+OUT_OF_DOMAIN, IN_DOMAIN = "out of domain", "in domain"
+NOT_EXTRACTED = "Features {} have not been extracted for"
 NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
     "merge, are left out."
 )
 NO_MODULE = "These images belong to no merged task, so no module applies: features of {} are the merged model's own."
+FEWER_EXPERTS = "These images are of all experts' tasks; {} merge fewer experts, so some are out of domain for them."
 
 
 def choose_first_runs(runs: Sequence[Run]) -> list[str]:
@@ -74,13 +77,21 @@ def draw_download(models: Sequence[feature_data.Model]) -> None:
     )  # fmt: skip
 
 
-def draw_view(view: str, chosen: Sequence[Run], references: Sequence[Run]) -> None:
+def draw_module_note(runs: Sequence[Run], domain: str) -> None:
+    """A note on runs for which some images of the domain are not what others take them for."""
+    few = [run for run in runs if set(page_data.benchmark().experts) - set(run.experts)]
+    noted, note = (few, FEWER_EXPERTS) if domain == IN_DOMAIN else ([r for r in runs if r.needs_task], NO_MODULE)
+    if titles := [page_text.title_with_note(run) for run in noted]:
+        st.caption(note.format(page_text.safe_text(page_text.join_words(titles), 300)))
+
+
+def draw_view(view: str, chosen: Sequence[Run], references: Sequence[Run], domain: str) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the others."""
-    models, without_features = feature_data.find_models_with_features([*references, *chosen])
+    key = name_in_domain(measurements.FEATURES) if domain == IN_DOMAIN else measurements.FEATURES
+    models, without_features = feature_data.find_models_with_features([*references, *chosen], key)
     if without_features:
-        measure_button.draw_missing(
-            measurements.FEATURES, without_features, NOT_EXTRACTED, [model.measurement for model in models]
-        )
+        stored = [model.measurement for model in models]
+        measure_button.draw_missing(key, without_features, NOT_EXTRACTED.format(domain), stored)
     if not models:
         return
     if view == MAPS:
@@ -112,18 +123,22 @@ def main() -> None:
     if view == SALIENCY_BY_LAYER_KIND:
         feature_charts.draw_saliency_by_layer_kind(chosen, runs)
         return
-    if without_module := [page_text.title_with_note(run) for run in chosen if run.needs_task]:
-        st.caption(NO_MODULE.format(page_text.safe_text(page_text.join_words(without_module), 300)))
-    references = pick_reference_models(dict(feature_data.find_references(stored)))
+    with st.container(horizontal=True, gap="medium"):
+        domain = st.segmented_control(
+            "Domain", (OUT_OF_DOMAIN, IN_DOMAIN), default=OUT_OF_DOMAIN, key=address.IMAGE_DOMAIN, bind=address.BIND,
+            required=True,
+        )  # fmt: skip
+        references = pick_reference_models(dict(feature_data.find_references(stored)))
+    draw_module_note(chosen, domain)
     if not any(run.kind == "pretrained" for run in references):
         st.info(NO_PRETRAINED)
     groups = run_picker.group_by_models(chosen)
     try:
-        draw_view(view, groups[0] if groups else [], references)
+        draw_view(view, groups[0] if groups else [], references, domain)
         run_picker.draw_other_groups(groups)
     except TaskError as error:
         st.info(page_text.safe_text(error, 600))
 
 
-page_parts.draw_heading("Features", "What merging does to images of data sets that no expert was trained on.")
+page_parts.draw_heading("Features", "What merging does to the features of images, out of domain and in domain.")
 main()

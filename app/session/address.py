@@ -91,6 +91,7 @@ ADDRESS = [
     Parameter(PREDICTION := "prediction", "Drift", "The quantity that the first-order map predicts.", True),
     # Features
     Parameter(FEATURES_VIEW := "features_view", "Features", "The chosen view of Features.", True),
+    Parameter(IMAGE_DOMAIN := "image_domain", "Features", "Whether the images are in or out of domain.", True),
     Parameter(SEPARABILITY_METRIC := "separability_metric", "Features", "How separability is measured.", True),
     Parameter(DATA_SET := "data_set", "Features", "The data set whose images are shown.", True),
     Parameter(CLASSES := "classes", "Features", "The classes whose images are shown.", True),

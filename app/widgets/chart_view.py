@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,6 +35,13 @@ MARKED_COLUMNS = {
     selection.TENSOR: ("tensor",), selection.EXPERT: ("expert", "task", "row"), selection.CLASS: ("class", "group"),
     selection.IMAGE: ("image",),
 }  # fmt: skip
+FILM_STYLE = """<style>
+@keyframes film {{ {steps} }}
+.st-key-film {{ --shown: {last}; animation: film {seconds}s step-end infinite; }}
+.st-key-film {{ display: grid; grid-template-columns: minmax(0, 1fr); }}
+.st-key-film > * {{ --near: calc(1 - max(var(--shown) - var(--place), var(--place) - var(--shown))); }}
+.st-key-film > * {{ grid-area: 1 / 1; width: 100%; opacity: var(--near); z-index: var(--near); }}
+{places}</style>"""  # the last picture where motion is reduced
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
@@ -196,6 +203,25 @@ def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any)
     st.markdown(f"**{_find_chart(key).question}**")
     config = theme.config(key) | {"displayModeBar": False}
     st.plotly_chart(figure, theme=None, key=f"small_{key}", config=config, alt=figure.layout.meta["alt"])
+
+
+def draw_film(key: str, pictures: Sequence[tuple[pd.DataFrame, Mapping[str, Any]]], seconds: float) -> None:
+    """Draw a chart with several tables and options at one place, each visible for some seconds, again and again.
+
+    The browser has them all, so that nothing is empty for a moment, as it would be if a redraw put a new one there.
+    """
+    from viz import theme
+
+    count = len(pictures)
+    steps = " ".join(f"{100 * place / count:.4f}% {{ --shown: {place}; }}" for place in range(count))
+    places = "".join(f".st-key-film > :nth-child({place + 1}) {{ --place: {place}; }}" for place in range(count))
+    st.html(FILM_STYLE.format(steps=steps, last=count - 1, seconds=seconds * count, places=places))
+    with st.container(key="film"):
+        for number, (table, options) in enumerate(pictures):
+            shown, fixed, _ = expert_names.show_names(table, fix_colors(key, options))
+            figure = figures.draw_page_figure(key, shown, fixed, view_state.has_dark_ground())
+            config = theme.config(key) | {"displayModeBar": False}
+            st.plotly_chart(figure, theme=None, key=f"film_{number}", config=config, alt=figure.layout.meta["alt"])
 
 
 def _draw_picture(

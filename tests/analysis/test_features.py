@@ -8,31 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-import tiny_library
 
 from merging.base.errors import StoreError, TaskError
 from merging.base.progress import Progress
+from merging.engine.evaluation.image_features import ModulesOfTask
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
+from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, separability
 from merging.study.measurements import features, tsne
+from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 4, 60)
 ROWS = RNG.normal(size=(60, 6)) + 1.5 * RNG.normal(size=(4, 6))[LABELS]
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_library.write(tmp_path_factory.mktemp("library"), ("task_arithmetic_lwptv", "emr"))
-
-
-@pytest.fixture
-def store(tmp_path: Path, library: Path) -> Store:
-    return Store(tmp_path / "store", libraries=(library / "runs",))
 
 
 def run_id(store: Store, title: str) -> str:
@@ -216,21 +208,61 @@ def test_the_same_seed_gives_the_same_map() -> None:
 
 def test_images_are_balanced_by_class_and_out_of_domain() -> None:
     benchmark = Benchmark.load()
-    drawn = features.sample_images(benchmark)
-    assert list(drawn) == features.list_out_of_domain_keys(benchmark)
-    assert not set(drawn) & set(benchmark.experts)
-    assert 1000 <= sum(map(len, drawn.values())) <= features.MAX_IMAGES
+    outside, inside = features.list_out_of_domain_keys(benchmark), features.list_in_domain_keys(benchmark)
+    assert set(inside) == set(benchmark.experts) and not set(outside) & set(benchmark.experts)
+    for keys in (outside, inside):
+        assert 1000 <= sum(map(len, features.sample_images(benchmark, keys).values())) <= features.MAX_IMAGES
+    drawn = features.sample_images(benchmark, outside)
+    assert list(drawn) == outside
     for key, places in drawn.items():
         counts = np.bincount(benchmark.load_images(key, features.SPLIT)[1][places])
         assert counts.min() == counts.max() > 1
         assert len(set(places)) == len(places)
-    assert all(np.array_equal(places, drawn[key]) for key, places in features.sample_images(benchmark).items())
+    assert all(np.array_equal(places, drawn[key]) for key, places in features.sample_images(benchmark, outside).items())
 
 
 def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchmark) -> None:
     inside = tuple(task for task in tiny_benchmark.tasks if task.has_expert)
     with pytest.raises(TaskError, match="none is out of domain"):
         features.list_out_of_domain_keys(Benchmark(tiny_benchmark.folder, inside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
+    outside = tuple(task for task in tiny_benchmark.tasks if not task.has_expert)
+    with pytest.raises(TaskError, match="none is in domain"):
+        features.list_in_domain_keys(Benchmark(tiny_benchmark.folder, outside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
+
+
+def test_images_in_domain_are_answered_with_the_head_of_their_task(store: Store, library: Path) -> None:
+    benchmark, run = Benchmark.load(library), run_id(store, "Expert for Digits")
+    found = measure.measure("features_in_domain", store, benchmark, run, context=Context("cpu"))
+    outside = measure.measure("features", store, benchmark, run, context=Context("cpu"))
+    table, rows = found.table("images"), found.array("features").astype(np.float64)
+    assert found.path != outside.path and not set(table["image"]) & set(outside.table("images")["image"])
+    assert list(dict.fromkeys(table["task"])) == features.list_in_domain_keys(benchmark) == list(tiny.EXPERTS)
+    for key in tiny.EXPERTS:
+        own, names = table[table["task"] == key], benchmark.find_task(key).class_names
+        answers = (rows[own.index] @ np.asarray(benchmark.load_head(key), float).T).argmax(axis=1)
+        agreeing = np.array(names)[answers] == own["predicted"]
+        assert agreeing.mean() > 0.95  # stored features have half precision
+    maps = measure.measure("tsne_in_domain", store, benchmark, run, context=Context("cpu"))
+    assert set(maps.table("quality")["map"]) == {"all", *tiny.EXPERTS}
+
+
+def test_images_in_domain_go_through_the_module_of_their_task(store: Store, library: Path) -> None:
+    benchmark = Benchmark.load(library)
+    recipe = Recipe.build(
+        "task_arithmetic", {}, [], benchmark.pretrained, benchmark.experts,
+        adapt=("surgery", {"rank": 4, "steps": 2}),
+    )  # fmt: skip
+    run = execute(recipe, store, benchmark=benchmark, context=Context("cpu"))
+    found = measure.measure("features_in_domain", store, benchmark, run.id, context=Context("cpu"))
+    table, merged = found.table("images"), run.open_models()["merged"]
+    modules, key = run.open_modules(merged), tiny.EXPERTS[0]
+    assert modules is not None
+    own = table[table["task"] == key]
+    places = [int(image.partition(":")[2]) for image in own["image"]]
+    images = benchmark.preprocess(benchmark.load_images(key, features.SPLIT)[0][places])
+    stored = found.array("features")[own.index].astype(np.float32)
+    with_module, without = (np.abs(ModulesOfTask(modules, of)(images).numpy() - stored).mean() for of in (key, ""))
+    assert with_module < 2.5e-4 and without > 4e-4  # stored features have half precision
 
 
 def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:

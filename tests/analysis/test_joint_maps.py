@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
-import tiny_library
 from threadpoolctl import threadpool_limits
 
 from merging.base import settings
@@ -38,16 +37,6 @@ from merging.study.measurements.joint_tsne import fit_joint_map
 features = [rows for rows in np.load(sys.argv[1])]
 print(hashlib.sha256(fit_joint_map(features).tobytes()).hexdigest())
 """
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_library.write(tmp_path_factory.mktemp("library"), ("task_arithmetic_lwptv", "emr"))
-
-
-@pytest.fixture
-def store(tmp_path: Path, library: Path) -> Store:
-    return Store(tmp_path / "store", libraries=(library / "runs",))
 
 
 def run_ids(store: Store, *titles: str) -> list[str]:
@@ -192,6 +181,19 @@ def test_runs_are_measured_together_in_any_order(store: Store, library: Path) ->
     assert again.path == measured.path
     for run_id in ids:
         assert measurement_store.find_measurement_result("features", store, benchmark, run_id) is not None
+
+
+def test_joint_maps_in_domain_have_the_images_of_the_experts_tasks(store: Store, library: Path) -> None:
+    benchmark = Benchmark.load(library)
+    ids = run_ids(store, "Pretrained", "Task Arithmetic w/ LwPTV")
+    outside = measure.measure("joint_tsne", store, benchmark, join_run_ids(ids), context=CPU)
+    inside = measure.measure("joint_tsne_in_domain", store, benchmark, join_run_ids(ids), context=CPU)
+    found = [measurement_store.find_measurement_result("features_in_domain", store, benchmark, one) for one in ids]
+    assert inside.path != outside.path and all(found)
+    features = [one.array("features").astype(np.float32) for one in found if one is not None]
+    np.testing.assert_array_equal(inside.array("positions"), joint_tsne.fit_joint_map(features))
+    path = measure.measure("merge_path_in_domain", store, benchmark, ids[1], context=CPU)
+    assert set(path.table("images")["task"]) == set(benchmark.experts)
 
 
 def test_what_cannot_be_on_one_map_is_refused(store: Store, library: Path) -> None:

@@ -47,11 +47,12 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
     known = {run.title: run.id for run in store.list_runs()}
     for title in WANTED:
-        for key in ("features", "tsne"):
+        for key in ("features", "tsne", "features_in_domain"):
             measure.measure(key, store, benchmark, known[title], context=Context(device="cpu"))
     together = join_run_ids(known[title] for title in ("Ties", "Pretrained", "Task Arithmetic w/ LwPTV"))
-    measure.measure("joint_tsne", store, benchmark, together, context=Context(device="cpu"))
-    measure.measure("merge_path", store, benchmark, known["Ties"], context=Context(device="cpu"))
+    for suffix in ("", "_in_domain"):
+        measure.measure(f"joint_tsne{suffix}", store, benchmark, together, context=Context(device="cpu"))
+        measure.measure(f"merge_path{suffix}", store, benchmark, known["Ties"], context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
@@ -87,7 +88,12 @@ WITH = [
     ),  # the joint map, where it is stored
     ({"map": "joint t-SNE", "pictures": "true", "data_set": "Tiles"}, 1, 1, "so positions can be compared"),
     ({"map": "arrows"}, 1, 0, "The longest tenth of the arrows is emphasized"),
-    ({"map": "arrows", "arrow_colors": "class", "moved_images": "turned wrong"}, 1, 0, "the farthest moved first"),
+    (
+        {"map": "arrows", "arrow_colors": "data set or class", "moved_images": "turned wrong"},
+        1,
+        0,
+        "the farthest moved first",
+    ),
     ({"map": "along the merge", "path_step": "50%"}, 1, 0, "Nothing is interpolated"),
     ({"map": "t-SNE alone"}, 1, 1, "Each was started from its positions on the joint map"),
     ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components explain "),
@@ -132,6 +138,52 @@ def test_marks_are_colored_by_what_is_asked_about(look: Any, extracted: Path) ->
     assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
+
+
+IN_DOMAIN = [
+    ({"map": "joint t-SNE"}, "Do in-domain data sets stay apart?", "so positions can be compared"),
+    ({"map": "arrows"}, "Where do images move when models are merged?", "The longest tenth of the arrows"),
+    ({"map": "along the merge"}, "Do in-domain data sets stay apart?", "Nothing is interpolated"),
+    ({"map": "PCA", "data_set": "Digits"}, "Do in-domain classes stay apart?", "The two principal components"),
+    ({"features_view": NUMBERS}, "On which data sets are classes well separated?", "for each data set separately"),
+    ({"features_view": DISTANCE}, "How far does each merge move", f"n = {len(tiny.EXPERTS) * tiny.CHOOSING} images"),
+]
+
+
+@pytest.mark.parametrize(("query", "asks", "says"), IN_DOMAIN)
+def test_view_in_domain(look: Any, extracted: Path, query: dict[str, str], asks: str, says: str) -> None:
+    at = look("features", extracted, runs=chosen(extracted), image_domain="in domain", **query)
+    assert not at.exception and not at.error
+    assert charts(at) == 1 and says in words(at)
+    assert any(heading.value.startswith(asks) for heading in at.header)
+    assert "Paper and measurement" not in words(at)
+    titles = {Benchmark.load(extracted).find_task(key).title for key in tiny.EXPERTS}
+    if query.get("features_view") != NUMBERS:
+        assert set(at.selectbox(key="data_set").options) == {"all data sets", *titles}
+    named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
+    assert not {"Tiles", "Letters"} & named
+
+
+def test_images_in_domain_are_offered_where_they_are_not_measured(
+    open_app: Any, library: Path, asked: list[tuple[str, str]]
+) -> None:
+    at = open_app("features", library, image_domain="in domain")
+    assert charts(at) == 0 and "Features in domain have not been extracted for" in words(at)
+    press(at, "Measure")
+    assert ("features_in_domain", runs(library)["Pretrained"].id) in asked
+
+
+def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, extracted: Path, tmp_path: Path) -> None:
+    benchmark = Benchmark.load(extracted)
+    some = dict(list(benchmark.experts.items())[:2])
+    recipe = Recipe.build("task_arithmetic", {}, [], benchmark.pretrained, some)
+    run = execute.execute(
+        recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu")
+    )
+    at = open_app("features", extracted, runs=run.id, image_domain="in domain")
+    assert "merge fewer experts, so some are out of domain" in words(at)
+    at = open_app("features", extracted, runs=chosen(extracted), image_domain="in domain")
+    assert "merge fewer experts" not in words(at)
 
 
 def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
@@ -275,6 +327,68 @@ def test_arrows_and_lists_are_of_the_stored_moves(look: Any, extracted: Path, mo
     }  # fmt: skip
 
 
+def drawn_by(look: Any, extracted: Path, **query: str) -> tuple[str, list[dict[str, Any]]]:
+    """The title of a map's legend, and its traces."""
+    at = look("features", extracted, runs=chosen(extracted), **query)
+    spec = json.loads(at.get("plotly_chart")[0].proto.spec)
+    return spec["layout"]["legend"]["title"]["text"], spec["data"]
+
+
+def test_arrows_have_the_colors_of_the_map(look: Any, extracted: Path) -> None:
+    assert drawn_by(look, extracted, map="arrows")[0] == "Answer"
+    one_class = {"data_set": "Letters", "classes": "letters 1"}
+    for query, title in (({}, "Data set"), ({"data_set": "Tiles"}, "Class"), (one_class, "Class")):
+        legend, arrows = drawn_by(look, extracted, map="arrows", arrow_colors="data set or class", **query)
+        colors = [
+            {trace["name"]: trace["marker"]["color"] for trace in traces if trace.get("customdata")}
+            for traces in (arrows, drawn_by(look, extracted, map="joint t-SNE", **query)[1])
+        ]
+        assert legend == title and colors[0] == colors[1]
+
+
+def test_arrowheads_lie_over_the_marks(look: Any, extracted: Path) -> None:
+    traces = drawn_by(look, extracted, map="arrows")[1]
+    is_head = ["lines+markers" in trace["mode"] for trace in traces if trace.get("xaxis", "x") == "x"]
+    is_mark = [bool(trace.get("customdata")) for trace in traces if trace.get("xaxis", "x") == "x"]
+    assert is_head.index(True) > max(place for place, mark in enumerate(is_mark) if mark)
+    heads = next(trace["marker"] for trace in traces if "lines+markers" in trace["mode"])
+    assert heads["opacity"] == 1 and heads["symbol"] == "arrow"  # sizes by mark make plotly's marks transparent
+
+
+def test_the_way_of_a_merge_is_played_by_the_browser(look: Any, extracted: Path) -> None:
+    at = look("features", extracted, runs=chosen(extracted), map="along the merge", path_step="50%")
+    named = at.get("plotly_chart")[0].proto.spec
+    at.toggle(key="path_playing").set_value(True).run()
+    played = [chart.proto.spec for chart in at.get("plotly_chart")]
+    assert not at.exception and not at.select_slider
+    shares = (0, 17, 33, 50, 67, 83, 100)
+    assert all(f" {share}% of the merge" in spec for share, spec in zip(shares, played, strict=True))
+    assert "50% of the merge" in named and len(set(played)) == 7
+    at.toggle(key="path_playing").set_value(False).run()
+    assert at.select_slider(key="path_step").value == "50%" and charts(at) == 1
+
+
+def test_images_circled_along_the_merge_are_shown(open_app: Any, extracted: Path) -> None:
+    at = open_app("features", extracted, runs=chosen(extracted), map="along the merge", path_step="17%")
+    ties, path = runs(extracted)["Ties"], measured_path(extracted)
+    answers = path.table("answers")
+    shares = sorted(set(answers["share"]))
+    step = answers[answers["share"] == shares[1]].set_index("image")["predicted"]
+    at = circle(at, *((ties.id, image) for image in step.index[:3]))
+    assert not at.exception
+    assert "**3 images** chosen. After: **TIES (sum, λ 0.3), 17% of the merge**" in words(at).replace("\\", "")
+    assert all(f"after: {step[image]}" in words(at) for image in step.index[:3])
+
+
+def measured_path(folder: Path) -> measurement_store.StoredMeasurement:
+    """The models along the way of Ties."""
+    found = measurement_store.find_measurement_result(
+        "merge_path", Store(libraries=(folder / "runs",)), Benchmark.load(folder), runs(folder)["Ties"].id
+    )
+    assert found is not None
+    return found
+
+
 def test_images_in_place_of_marks_are_where_the_marks_are(extracted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(extracted))
     some = models(extracted)[:1]
@@ -286,7 +400,24 @@ def test_images_in_place_of_marks_are_where_the_marks_are(extracted: Path, monke
     middle = joint_tables.PANEL_PIXELS / 2
     assert columns.min() < middle / 4 and columns.max() > 7 * middle / 4  # at both ends of the panel
     assert abs(np.flatnonzero(opaque.any(axis=1)).mean() - middle) < 2
-    assert len(joint_tables.thin_images([str(i) for i in range(1451)])) <= joint_tables.MAX_PICTURES
+
+
+def test_images_that_would_cover_others_are_left_out() -> None:
+    side = joint_tables.PICTURE_SHARE * 1.08  # of maps from 0 to 1, which have an edge around them
+    places = [0.0, 1.0, 0.5, 0.5 + 0.5 * side, 0.5 + 1.5 * side]
+    table = pd.DataFrame({"run": "a", "image": list("abcde"), "x": places, "y": places})
+    table = pd.concat([table, table.assign(run="b", x=[0.0, 1.0, 0.2, 0.4, 0.6])])
+    shown = joint_tables.thin_images(table, True)
+    assert list(shown[shown["run"] == "b"]["image"]) == list("abcde")
+    first = set(shown[shown["run"] == "a"]["image"])
+    assert {"a", "b"} < first and len(first & {"c", "d"}) == 1
+    far = pd.DataFrame({"run": "a", "image": np.arange(1451).astype(str), "x": np.arange(1451.0), "y": 0.0})
+    spread = far.assign(x=far["x"] % 39, y=far["x"] // 39)
+    assert len(joint_tables.thin_images(far, True)) < len(joint_tables.thin_images(spread, True)) <= 300
+    for _, rows in shown.groupby("run"):
+        xy = rows[["x", "y"]].to_numpy()
+        gaps = np.abs(xy[:, None] - xy[None]).max(axis=2)[np.triu_indices(len(xy), 1)]
+        assert gaps.min() > 0.8 * side - 1e-9
 
 
 # Tables

@@ -66,7 +66,7 @@ def draw_distance(pair: RunPair) -> None:
     if not (models := find_ready_models(pair)):
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        task = feature_maps.pick_images()
+        task = feature_maps.pick_images(models[0])
         unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     axis_title = f"‖f(x) − f₀(x)‖ of {'unit' if unit_length else 'raw'} features"
     table = build_distance_bins(pair, models, task, unit_length)

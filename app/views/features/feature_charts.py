@@ -37,7 +37,7 @@ def draw_separability(models: Sequence[Model]) -> None:
         f"Silhouette: by cosine. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     name = f"separability_{value}"
-    paper_claims = paper_line.claims_in_words("features/separability")
+    paper_claims = feature_maps.describe_claims(models, "features/separability")
     chart_view.draw_chart(
         "feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper_claims
     )
@@ -47,7 +47,7 @@ def draw_separability(models: Sequence[Model]) -> None:
 def draw_distance(models: Sequence[Model]) -> None:
     """Draw the distance of each run's features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        task = feature_maps.pick_images()
+        task = feature_maps.pick_images(models[0])
         unit_length = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     table = feature_data.count_distances(models, task, unit_length)
     runs = [model.run.id for model in models if not model.pretrained]
@@ -59,7 +59,7 @@ def draw_distance(models: Sequence[Model]) -> None:
         f"prediction. {measure_button.origin_in_words([model.measurement for model in models])}"
     )
     caption = "" if table.empty else caption
-    paper_claims = paper_line.claims_in_words("features/distance")
+    paper_claims = feature_maps.describe_claims(models, "features/distance")
     chart_view.draw_chart(
         "feature_distance", table, name=f"distance_{task}", normalized=unit_length, runs=runs, caption=caption,
         description=paper_claims,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.page_text import look_up_names
 from app.reading import measurements, page_data
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
@@ -53,17 +52,11 @@ COLUMN_TEXTS = {  # name in the table -> title and help
 DECIMAL_FORMATS = {"silhouette": "%.3f", "scatter": "%.3f", "trust": "%.3f"}
 
 
-def pick_images() -> str:
-    """Draw the picker of an out-of-domain data set; returns its key, or ``ALL_DATA_SETS``."""
-    titles = measurements.titles_by_task()
-    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in _list_out_of_domain_keys()}
+def pick_images(model: Model) -> str:
+    """Draw the picker of one of the data sets of a model's features; returns its key, or ``ALL_DATA_SETS``."""
+    titles, keys = measurements.titles_by_task(), dict.fromkeys(feature_data.read_images(model)["task"])
+    keys_by_label = {ALL_LABEL: ALL_DATA_SETS} | {titles[key]: key for key in keys}
     return keys_by_label[st.selectbox("Images", keys_by_label, key=address.DATA_SET, bind=address.BIND, width=220)]
-
-
-def _list_out_of_domain_keys() -> list[str]:
-    from merging.study.measurements.features import list_out_of_domain_keys
-
-    return list_out_of_domain_keys(page_data.benchmark())
 
 
 def pick_classes(task: str) -> list[str]:
@@ -85,7 +78,7 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
         kind = st.segmented_control(
             "Map", MAPS, default=PCA if joint is None else JOINT, key=address.MAP, bind=address.BIND, required=True
         )
-        task = pick_images()
+        task = pick_images(models[0])
         perplexity = COMMON_PERPLEXITY
         if kind == ALONE:
             perplexity = st.selectbox(
@@ -153,7 +146,7 @@ def _draw_joint_maps(
 def draw_perplexities(models: Sequence[Model]) -> None:
     """Draw each model at three perplexities; a pattern on all three does not depend on the perplexity."""
     with st.container(horizontal=True, gap="medium"):
-        task = pick_images()
+        task = pick_images(models[0])
         classes = pick_classes(task)
     if stored_maps := _find_maps(models):
         coordinates_by_panel = {
@@ -183,11 +176,17 @@ def draw_perplexities(models: Sequence[Model]) -> None:
 
 def _find_maps(models: Sequence[Model]) -> dict[str, StoredMeasurement]:
     """{run id: stored t-SNE maps}, and a button that computes missing ones."""
-    results = {model.run.id: measurements.find_measurement(measurements.TSNE, model.run.id) for model in models}
+    key = models[0].name_measurement(measurements.TSNE)
+    results = {model.run.id: measurements.find_measurement(key, model.run.id) for model in models}
     stored_maps = {run_id: result for run_id, result in results.items() if result is not None}
     if unmapped := [model.run for model in models if model.run.id not in stored_maps]:
-        measure_button.draw_missing(measurements.TSNE, unmapped, NO_MAPS, list(stored_maps.values()))
+        measure_button.draw_missing(key, unmapped, NO_MAPS, list(stored_maps.values()))
     return stored_maps
+
+
+def describe_claims(models: Sequence[Model], view: str) -> paper_line.ClaimsText:
+    """The papers' claims of a view; none for images in domain, which they are not about."""
+    return paper_line.ClaimsText() if models[0].in_domain else paper_line.claims_in_words(view)
 
 
 @guarded_fragment
@@ -224,18 +223,19 @@ def draw_maps(
     panel_notes = {name: f"trustworthiness {value:.3f}" for name, value in trust.items() if math.isfinite(value)}
     options: dict[str, Any] = {
         "kind": PCA if kind == PCA else "t-SNE",
-        "groups": _list_color_groups(models, task),
+        "groups": feature_data.list_color_groups(models[0], task),
         "notes": panel_notes,
         "selected": circled,
         "per_row": per_row,
     }
     name = f"features_{kind.lower().replace(' ', '_')}_{task}"
-    on_lasso, paper_claims = circled_images.store_circled, paper_line.claims_in_words("features/maps")
-    question = feature_data.ask_about_map(task)
+    on_lasso, paper_claims = circled_images.store_circled, describe_claims(models, "features/maps")
+    question = feature_data.ask_about_map(models[0], task)
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
         st.header(question, anchor=False)
         if st.toggle("Images in place of marks", key=address.PICTURES, bind=address.BIND):
-            table = table[table["image"].isin(joint_tables.thin_images(list(images_on_map)))].reset_index(drop=True)
+            table = joint_tables.thin_images(table, is_shared)
+            caption = f"Images that would cover others are left out. {caption}"
             options |= {"pictures": joint_tables.draw_panel_pictures(table, is_shared), "per_row": min(per_row, 2)}
     sample_notes, image_count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart_view.draw_chart(
@@ -247,13 +247,6 @@ def draw_maps(
     paper_line.draw_claims(paper_claims, [model.run for model in models])
     draw_numbers(models, task, {} if any(":" in panel for panel in trust) else trust)  # or one has several values
     circled_images.draw_thumbnails(models, table, run_id, circled)
-
-
-def _list_color_groups(models: Sequence[Model], task: str) -> list[str]:
-    """All data sets, or all classes of one, so that colors do not change when some are left out."""
-    table, titles = feature_data.read_images(models[0], task), measurements.titles_by_task()
-    names = look_up_names(table["task"], titles) if task == ALL_DATA_SETS else table["truth"]
-    return list(dict.fromkeys(names))
 
 
 def draw_numbers(models: Sequence[Model], task: str, trust: Mapping[str, float]) -> None:

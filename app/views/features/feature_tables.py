@@ -12,6 +12,7 @@ import streamlit as st
 from app.page_text import look_up_names
 from app.reading import measurements, page_data
 from merging.images.benchmarks.metrics import wilson
+from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 from viz.figure_text import percent
@@ -36,19 +37,28 @@ class Model(NamedTuple):
         """Whether it is the pretrained model, the reference of all others."""
         return self.run.kind == "pretrained"
 
+    @property
+    def in_domain(self) -> bool:
+        """Whether the features are those of images in domain."""
+        return self.measurement.key == name_in_domain(measurements.FEATURES)
+
+    def name_measurement(self, key: str) -> str:
+        """The key of a measurement with the images of these features; ``key`` is that with images out of domain."""
+        return name_in_domain(key) if self.in_domain else key
+
 
 def find_references(stored_runs: Sequence[Run]) -> Mapping[str, Run]:
     """{"pretrained", "multitask" or a task: stored evaluation} of the reference models on the benchmark."""
     return page_data.references(page_data.benchmark().digest, stored_runs)
 
 
-def find_models_with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
-    """The models whose features are stored, with distinct labels, and the runs whose features are missing."""
+def find_models_with_features(runs: Sequence[Run], key: str = measurements.FEATURES) -> tuple[list[Model], list[Run]]:
+    """The models whose features (the measurement ``key``) are stored, with distinct labels, and the other runs."""
     titles = [run.name for run in runs]
     models, unextracted = [], []
     for run in runs:
         label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
-        if measurement := measurements.find_measurement(measurements.FEATURES, run.id):
+        if measurement := measurements.find_measurement(key, run.id):
             models.append(Model(run, label, measurement))
         else:
             unextracted.append(run)
@@ -78,9 +88,16 @@ def read_images(model: Model, task: str = ALL_DATA_SETS) -> pd.DataFrame:
 # Maps
 
 
-def ask_about_map(task: str) -> str:
+def ask_about_map(model: Model, task: str) -> str:
     """The question that a map answers: its marks are colored by data set, or by class if it is of one data set."""
-    return f"Do out-of-domain {'data sets' if task == ALL_DATA_SETS else 'classes'} stay apart?"
+    images = "in-domain" if model.in_domain else "out-of-domain"
+    return f"Do {images} {'data sets' if task == ALL_DATA_SETS else 'classes'} stay apart?"
+
+
+def list_color_groups(model: Model, task: str) -> list[str]:
+    """All data sets, or all classes of one, so that colors do not change when some are left out."""
+    table, titles = read_images(model, task), measurements.titles_by_task()
+    return list(dict.fromkeys(look_up_names(table["task"], titles) if task == ALL_DATA_SETS else table["truth"]))
 
 
 def find_components(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements
-from app.session import address
+from app.session import address, view_state
 from app.session.click_errors import guarded_fragment
 from app.views.features import circled_images, joint_tables
 from app.views.features import feature_tables as feature_data
@@ -31,12 +31,11 @@ NOT_TOGETHER = "One map of these models together has not been computed: {}."
 NO_PATH = "The models along the merge have not been put on one map for"
 NEEDS_PRETRAINED = "A joint map needs the pretrained model, which has not been evaluated on this benchmark."
 NO_MERGE = "Choose a run above to see where its images move."
-BY_CLASS, BY_ANSWER = "class", "answer"  # what colors of arrows stand for
+BY_GROUP, BY_ANSWER = "data set or class", "answer"  # what colors of arrows stand for
 LISTS = (joint_tables.MOVED_MOST, TURNED_WRONG, TURNED_RIGHT)
 MAX_LISTED = 12
 LISTED_TITLE = "the images that are listed under the joint map"
 SECONDS_PER_MODEL = 1.2  # while the models along the merge are played
-PLAYING_KEY = "path_playing"
 
 
 def draw_missing(models: Sequence[Model]) -> None:
@@ -48,8 +47,9 @@ def draw_missing(models: Sequence[Model]) -> None:
     else:
         titles = page_text.join_words([f"**{page_text.safe_text(model.label, 60)}**" for model in models])
         measure_button.draw_missing_benchmark(
-            measurements.JOINT_MAP, NOT_TOGETHER.format(titles), joint_tables.name_subject(models)
-        )
+            models[0].name_measurement(measurements.JOINT_MAP), NOT_TOGETHER.format(titles),
+            joint_tables.name_subject(models),
+        )  # fmt: skip
 
 
 def describe_joint(measured: StoredMeasurement, models: Sequence[Model]) -> str:
@@ -66,11 +66,11 @@ def describe_joint(measured: StoredMeasurement, models: Sequence[Model]) -> str:
     )
     count = int(checks.loc["planted moves", "n"])
     return (
-        "One t-SNE of the unit features of all models together (all share the frozen zero-shot heads), so positions "
-        f"can be compared between panels: perplexity {measured.notes['perplexity']:g}, seed {measured.notes['seed']}. "
         "Rank correlation of how far images moved on the map and how far their features moved (1 − cosine): "
-        f"{'; '.join(agreements) or 'none'}. Checks: features given twice move by {percent(equal['value'], 3)} of the "
-        f"width (at most {percent(equal['limit'])}); moves find the {count} images "
+        f"{'; '.join(agreements) or 'none'}. One t-SNE of the unit features of all models together (all share the "
+        "frozen zero-shot heads), so positions can be compared between panels: perplexity "
+        f"{measured.notes['perplexity']:g}, seed {measured.notes['seed']}. Checks: features given twice move by "
+        f"{percent(equal['value'], 3)} of the width (at most {percent(equal['limit'])}); moves find the {count} images "
         f"whose features were exchanged with an AUC of {planted['value']:.3f} (at least {planted['limit']:g}); "
         f"trustworthiness is at most {lost['value']:.3f} below that of maps fitted alone (limit {lost['limit']:g}, "
         f"{measured.notes['neighbors']} neighbors). {measure_button.origin_in_words([measured])}"
@@ -81,12 +81,12 @@ def describe_joint(measured: StoredMeasurement, models: Sequence[Model]) -> str:
 def draw_arrows(measured: StoredMeasurement, models: Sequence[Model], task: str, classes: Sequence[str]) -> None:
     """Draw an arrow for each image, from its place in the pretrained model to that in each merged one."""
     colors = st.segmented_control(
-        "Colors", (BY_ANSWER, BY_CLASS), default=BY_ANSWER, key=address.ARROW_COLORS, bind=address.BIND, required=True
+        "Colors", (BY_ANSWER, BY_GROUP), default=BY_ANSWER, key=address.ARROW_COLORS, bind=address.BIND, required=True
     )
     table = joint_tables.build_moves_table(measured, models, task, classes)
-    groups = [STAYED, TURNED_WRONG, TURNED_RIGHT] if colors == BY_ANSWER else list(dict.fromkeys(table["group"]))
+    groups = feature_data.list_color_groups(models[0], task)
     if colors == BY_ANSWER:
-        table["group"] = table["answer"]
+        table["group"], groups = table["answer"], [STAYED, TURNED_WRONG, TURNED_RIGHT]
     trust = joint_tables.read_trust(measured, "trustworthiness")
     run_id, circled = circled_images.find_circled()
     chart_view.draw_chart(
@@ -136,56 +136,66 @@ def _draw_list(table: pd.DataFrame, models: Sequence[Model]) -> None:
 
 def draw_along(models: Sequence[Model], task: str) -> None:
     """Draw the models on the way to one merged run, one after the other on the same map."""
-    merges = [model for model in models if model.run.kind == "merge"]
+    merges = {model.run.id: model for model in models if model.run.kind == "merge"}
     if not merges:
         st.info(NO_MERGE)
         return
-    stored = {
-        model.run.id: measured
-        for model in merges
-        if (measured := measurements.find_measurement(measurements.MERGE_PATH, model.run.id))
-    }
+    key = models[0].name_measurement(measurements.MERGE_PATH)
+    stored = {run_id: found for run_id in merges if (found := measurements.find_measurement(key, run_id))}
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        ready = [model.run for model in merges if model.run.id in stored]
-        run = pick_one([model.run for model in merges], "Merge", ready)
-        playing = st.toggle("Play", key=PLAYING_KEY) if run.id in stored else False
+        run = pick_one([model.run for model in merges.values()], "Merge", [merges[run_id].run for run_id in stored])
+        playing = st.toggle("Play", key="path_playing") if run.id in stored else False
     if run.id not in stored:
-        measure_button.draw_missing(measurements.MERGE_PATH, [run], NO_PATH, list(stored.values()))
-        return
-    label = next(model.label for model in merges if model.run.id == run.id)
-    guarded_fragment(_draw_step, run_every=SECONDS_PER_MODEL if playing else None)(stored[run.id], run, label, task)
+        measure_button.draw_missing(key, [run], NO_PATH, list(stored.values()))
+    elif playing and not view_state.is_single_chart():
+        _play_steps(stored[run.id], merges[run.id], task)
+    else:
+        guarded_fragment(_draw_step)(stored[run.id], merges[run.id], task)
 
 
-def _draw_step(measured: StoredMeasurement, run: Any, label: str, task: str) -> None:
-    """Draw the map of one model on the way; while it plays, that of the next."""
-    quality = measurements.measured_table(measured, "quality")
-    names = [percent(share, 0) for share in quality["share"]]
-    if st.session_state.get(PLAYING_KEY):
-        last = st.session_state.get(address.PATH_STEP, names[-1])
-        st.session_state[address.PATH_STEP] = names[(names.index(last) + 1) % len(names) if last in names else 0]
-    step = names.index(
-        st.select_slider(
-            "Share of the merge's change to the weights", names, names[-1], key=address.PATH_STEP, bind=address.BIND
-        )
+def _play_steps(measured: StoredMeasurement, model: Model, task: str) -> None:
+    """Draw the maps of all models on the way at one place, one after the other, again and again."""
+    st.header(feature_data.ask_about_map(model, task), anchor=False)
+    chart_view.draw_film("feature_map", list(_list_steps(measured, model, task).values()), SECONDS_PER_MODEL)
+    st.caption("Switch *Play* off to choose a model on the way, and to select images.")
+
+
+def _list_steps(measured: StoredMeasurement, model: Model, task: str) -> dict[str, tuple[pd.DataFrame, dict[str, Any]]]:
+    """{share of the merge in words: table and options of the map of the model that has it}, for all on the way."""
+    whole, steps = joint_tables.build_path_table(measured, model.run.id, model.label, task), {}
+    groups = feature_data.list_color_groups(model, task)
+    options = {"kind": "t-SNE", "groups": groups, "frame": square_ranges(whole), "per_row": 1}
+    for row in measurements.measured_table(measured, "quality").itertuples():
+        table, name = whole[whole["share"] == row.share].drop(columns="share"), percent(row.share, 0)
+        note = f"{int(table['correct'].sum())} of {len(table)} right, trustworthiness {row.trustworthiness:.3f}"
+        table = table.assign(label=f"{model.label}, {name} of the merge")
+        steps[name] = (table, options | {"notes": {model.run.id: note}})
+    return steps
+
+
+def _draw_step(measured: StoredMeasurement, model: Model, task: str) -> None:
+    """Draw the map of one model on the way, and the circled images."""
+    steps = _list_steps(measured, model, task)
+    names = list(steps)
+    name = st.select_slider(
+        "Share of the merge's change to the weights", names, names[-1], key=address.PATH_STEP, bind=address.BIND
     )
-    whole = joint_tables.build_path_table(measured, run.id, label, task)
-    row, table = quality.iloc[step], whole[whole["share"] == quality["share"].iloc[step]]
-    table = table.assign(label=f"{label}, {names[step]} of the merge")
-    on_map, question = set(table["image"]), feature_data.ask_about_map(task)
+    table, options = steps[name]
+    on_map, question = set(table["image"]), feature_data.ask_about_map(model, task)
+    run_id, circled_names = circled_images.find_circled()
+    circled = [image for image in circled_names if image in on_map]
     st.header(question, anchor=False)
-    right, trust = int(table["correct"].sum()), float(row["trustworthiness"])
     chart_view.draw_chart(
-        "feature_map", table.drop(columns="share"), name=f"features_along_{run.id[:8]}_{step}", kind="t-SNE",
-        question_drawn=True, heading=question, groups=list(dict.fromkeys(whole["group"])),
-        frame=square_ranges(whole), per_row=1,
-        notes={run.id: f"{right} of {len(table)} right, trustworthiness {trust:.3f}"},
-        selected=[image for image in circled_images.find_circled()[1] if image in on_map],
-        on_click=chart_view.Gesture("lasso", circled_images.store_circled),
+        "feature_map", table, name=f"features_along_{model.run.id[:8]}_{names.index(name)}", question_drawn=True,
+        heading=question, selected=circled, on_click=chart_view.Gesture("lasso", circled_images.store_circled),
+        **options,
         caption=(
             f"{len(names)} real models, each with the pretrained weights plus a share of what the merge added, and "
             f"each with its own features of {plural(len(table), 'image')}, on one t-SNE (perplexity "
             f"{measured.notes['perplexity']:g}, seed {measured.notes['seed']}). Nothing is interpolated. For a merge "
             f"with a scaling, the models are those of smaller scalings. {measure_button.origin_in_words([measured])}"
         ),
-        sources=[run],
+        sources=[model.run],
     )  # fmt: skip
+    step_model = model._replace(label=f"{model.label}, {name} of the merge")
+    circled_images.draw_thumbnails([step_model], table, run_id, circled)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_PICTURES = 300  # images drawn in place of marks
 PICTURE_SHARE = 0.042  # the side of such an image, as a share of its panel's
+MIN_GAP = 0.8  # between two such images, as a share of their side
 PANEL_PIXELS = 560  # the side of a panel's picture
 MOVED_MOST = "moved most"
 
@@ -36,7 +37,7 @@ def find_joint_map(models: Sequence[Model]) -> StoredMeasurement | None:
     """The stored joint map of these models; None if there is none, or no pretrained model among them."""
     if len(models) < 2 or not any(model.pretrained for model in models):
         return None
-    return measurements.find_measurement(measurements.JOINT_MAP, name_subject(models))
+    return measurements.find_measurement(models[0].name_measurement(measurements.JOINT_MAP), name_subject(models))
 
 
 def read_positions(measured: StoredMeasurement, models: Sequence[Model], array: str) -> dict[str, pd.DataFrame]:
@@ -110,6 +111,7 @@ def list_moved(table: pd.DataFrame, run_id: str, kind: str) -> pd.DataFrame:
 # Along the merge
 
 
+@cache_table
 def build_path_table(measured: StoredMeasurement, run_id: str, label: str, task: str) -> pd.DataFrame:
     """One row for each model on the way and image, as ``build_map_table`` makes them, with the share of the merge."""
     import pandas as pd
@@ -134,10 +136,27 @@ def build_path_table(measured: StoredMeasurement, run_id: str, label: str, task:
 # Images in place of marks
 
 
-def thin_images(images: Sequence[str]) -> list[str]:
-    """At most ``MAX_PICTURES`` images, evenly from all."""
-    every = -(-len(images) // MAX_PICTURES) or 1
-    return list(images)[::every]
+def thin_images(table: pd.DataFrame, shared: bool) -> pd.DataFrame:
+    """The rows of at most ``MAX_PICTURES`` images, evenly from all, without those that would cover others.
+
+    In each panel of a map's table, images are placed in a seeded order.
+    """
+    import numpy as np
+    import pandas as pd
+
+    from viz.figures.features.feature_map_figure import square_ranges
+
+    images, panels = list(dict.fromkeys(table["image"])), []
+    thinned = table[table["image"].isin(images[:: -(-len(images) // MAX_PICTURES) or 1])]
+    for _, rows in thinned.groupby("run", sort=False):
+        (left, right), _ = square_ranges(thinned if shared else rows)
+        places, shown = rows[["x", "y"]].to_numpy(float), list[int]()
+        for place in np.random.default_rng(0).permutation(len(rows)):
+            gaps = np.abs(places[shown] - places[place]).max(axis=1)
+            if (gaps > MIN_GAP * PICTURE_SHARE * (right - left)).all():
+                shown.append(int(place))
+        panels.append(rows.iloc[sorted(shown)])
+    return pd.concat(panels, ignore_index=True)
 
 
 def draw_panel_pictures(table: pd.DataFrame, shared: bool) -> dict[str, str]:

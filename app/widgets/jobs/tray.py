@@ -19,6 +19,7 @@ from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
+from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.runs.run import split_run_ids
 from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
 from merging.tasks.queue.job_records import Job
@@ -58,6 +59,10 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.ANSWERS_BY_DEPTH: IMAGE._replace(query={address.IMAGE_VIEW: "whole data sets"}),
     measurements.FEATURE_BANK: IMAGE._replace(query={address.IMAGE_VIEW: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
+}
+RESULT_VIEWS |= {
+    name_in_domain(key): FEATURES._replace(query={**RESULT_VIEWS[key].query, address.IMAGE_DOMAIN: "in domain"})
+    for key in (measurements.FEATURES, measurements.TSNE, measurements.JOINT_MAP, measurements.MERGE_PATH)
 }
 PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to the results of commands
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}

@@ -54,7 +54,17 @@ MEASUREMENTS = {
         Measurement(
             "features", "Features out of domain", "merging.study.measurements.features:measure_features", version=2
         ),
+        Measurement(
+            "features_in_domain",
+            "Features in domain",
+            "merging.study.measurements.features:measure_features_in_domain",
+        ),
         Measurement("tsne", "t-SNE of features", "merging.study.measurements.tsne:measure_tsne", version=2),
+        Measurement(
+            "tsne_in_domain",
+            "t-SNE of features in domain",
+            "merging.study.measurements.tsne:measure_tsne_in_domain",
+        ),
         Measurement(
             "joint_tsne",
             "Joint map of features",
@@ -63,9 +73,22 @@ MEASUREMENTS = {
             seconds=60.0,
         ),
         Measurement(
+            "joint_tsne_in_domain",
+            "Joint map of features in domain",
+            "merging.study.measurements.joint_tsne:measure_joint_tsne_in_domain",
+            subject=SubjectKind.RUNS,
+            seconds=60.0,
+        ),
+        Measurement(
             "merge_path",
             "Features along the merge",
             "merging.study.measurements.merge_path:measure_merge_path",
+            seconds=40.0,
+        ),
+        Measurement(
+            "merge_path_in_domain",
+            "Features along the merge, in domain",
+            "merging.study.measurements.merge_path:measure_merge_path_in_domain",
             seconds=40.0,
         ),
         Measurement(
@@ -163,6 +186,11 @@ def find_measurement(key: str) -> Measurement:
             f"There is no measurement {key!r}.{did_you_mean(key, MEASUREMENTS)} Known: {', '.join(MEASUREMENTS)}."
         )
     return MEASUREMENTS[key]
+
+
+def name_in_domain(key: str) -> str:
+    """The key of the same measurement with images in domain, of a ``key`` with images out of domain."""
+    return f"{key}_in_domain"
 
 
 def find_job_kind(key: str) -> JobKind:

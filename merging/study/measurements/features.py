@@ -1,12 +1,13 @@
-"""Features of images out of domain, how well a model separates their classes, and maps of them.
+"""Features of images out of domain or in domain, how well a model separates their classes, and maps of them.
 
-Every model gets the same images: a seeded sample, balanced by class, of the data sets that no expert was trained on.
-Features are computed once per model and stored beside its run; everything else is computed from them.
+Every model gets the same images: a seeded sample, balanced by class, of the data sets that no expert was trained on, or
+of those that have an expert. Features are computed once per model and stored beside its run; everything else is
+computed from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,20 @@ def list_out_of_domain_keys(benchmark: Benchmark) -> list[str]:
     return keys
 
 
-def sample_images(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
+def list_in_domain_keys(benchmark: Benchmark) -> list[str]:
+    """Keys of the data sets that have an expert; a run that merges fewer experts has only theirs in domain.
+
+    Raises:
+        TaskError: no data set has an expert.
+    """
+    keys = [task.key for task in benchmark.tasks if task.has_expert]
+    if not keys:
+        raise TaskError("No data set of this benchmark has an expert, so none is in domain.")
+    return keys
+
+
+def sample_images(benchmark: Benchmark, keys: Sequence[str]) -> dict[str, NDArray[np.intp]]:
     """{data set: indices (n,) of the sampled images in the split}, equally many of each class if there are enough."""
-    keys = list_out_of_domain_keys(benchmark)
     indices_by_task = {}
     for key in keys:
         labels = benchmark.load_labels(key, SPLIT)
@@ -63,6 +75,16 @@ def image_name(task: str, position: int) -> str:
 
 
 def measure_features(subject: Subject, context: Context) -> MeasurementResult:
+    """The features of images out of domain; see ``_measure_images``."""
+    return _measure_images(subject, context, list_out_of_domain_keys(subject.benchmark))
+
+
+def measure_features_in_domain(subject: Subject, context: Context) -> MeasurementResult:
+    """The features of images in domain; see ``_measure_images``. A task that has a module on the model gets it."""
+    return _measure_images(subject, context, list_in_domain_keys(subject.benchmark))
+
+
+def _measure_images(subject: Subject, context: Context, keys: Sequence[str]) -> MeasurementResult:
     """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
     "images" has a row for each row of the array, in its order: image, task, truth and predicted (class names), correct
@@ -73,7 +95,7 @@ def measure_features(subject: Subject, context: Context) -> MeasurementResult:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
     benchmark, stages = subject.benchmark, subject.split_context(context, {EXTRACTING_STAGE: 1.0})
-    positions = sample_images(benchmark)
+    positions = sample_images(benchmark, keys)
     with open_single_model(subject, stages) as model:
         rows, tables = _extract_features(model, subject, positions, stages[EXTRACTING_STAGE])
     stored_rows, rows = rows, rows.astype(np.float32)
@@ -94,7 +116,7 @@ def open_single_model(subject: Subject, stages: Mapping[str, Context]) -> Iterat
     """The single model of a run, or a reference model."""
     run = subject.store.get_run(subject.run_id)
     if run.per_task:
-        raise TaskError("This run has one model per task, so there is no single model to measure out of domain.")
+        raise TaskError("This run has one model per task, so there is no single model to measure.")
     with subject.open_models(stages) as models:
         if reason := subject.benchmark.describe_misfit(models["merged"]):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
@@ -112,13 +134,14 @@ def _extract_features(
     encoder: ImageModel = Encoder.from_checkpoint(
         model, choose_device(context.device), fallback=benchmark.pretrained_tower
     )
-    if subject.modules is not None:  # no task's module is used, since these images are of no merged task
-        encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
+    modules = None if subject.modules is None else subject.modules.on(choose_device(context.device))
     meter = context.meter(sum(map(len, positions_by_task.values())))
     feature_rows, tables = [], []
     for key, positions in positions_by_task.items():
         images, labels = benchmark.load_images(key, SPLIT)
         task = benchmark.find_task(key)
+        if modules is not None:  # out of domain, no task's module is used
+            encoder = ModulesOfTask(modules, key if task.has_expert else "")
         rows = compute_features(
             encoder, benchmark.preprocess(images[positions]), meter, "Extracting features", task.title
         )

@@ -47,14 +47,24 @@ class ImageMoves(NamedTuple):
 
 
 def measure_joint_tsne(subject: Subject, context: Context) -> MeasurementResult:
+    """One map of images out of domain; see ``_measure_together``."""
+    return _measure_together(subject, context, "features")
+
+
+def measure_joint_tsne_in_domain(subject: Subject, context: Context) -> MeasurementResult:
+    """One map of images in domain; see ``_measure_together``."""
+    return _measure_together(subject, context, "features_in_domain")
+
+
+def _measure_together(subject: Subject, context: Context, features_key: str) -> MeasurementResult:
     """One map of the pretrained model and up to five runs, the maps fitted alone, and how far they can be trusted.
 
     Arrays (models, images, 2), models in the order of "quality" (the pretrained one first), images in that of the
-    measurement "features": "positions", and "alone", each model's own map, started from its joint positions. Tables:
-    "quality" (run; trustworthiness of its part, alone of a map fitted alone, aligned of the array "alone"; agreement,
-    the rank correlation of the images' moves on the map and in features; median move; n) and "checks" (check, value,
-    limit, n): the median move of equal features, the AUC with which moves find exchanged features, and the largest loss
-    of trustworthiness.
+    measurement ``features_key``: "positions", and "alone", each model's own map, started from its joint positions.
+    Tables: "quality" (run; trustworthiness of its part, alone of a map fitted alone, aligned of the array "alone";
+    agreement, the rank correlation of the images' moves on the map and in features; median move; n) and "checks"
+    (check, value, limit, n): the median move of equal features, the AUC with which moves find exchanged features, and
+    the largest loss of trustworthiness.
 
     Raises:
         CheckpointError, TaskError: a model's features cannot be computed, there are too many models or too few images,
@@ -64,7 +74,7 @@ def measure_joint_tsne(subject: Subject, context: Context) -> MeasurementResult:
     stages = context.split({READING_STAGE: 1.0 * len(ordered_ids), MAPPING_STAGE: 10.0})
     assert subject.measure_other is not None  # `measure` passes it
     measured = [
-        subject.measure_other("features", run_id, part)
+        subject.measure_other(features_key, run_id, part)
         for run_id, part in zip(
             ordered_ids, stages[READING_STAGE].split(dict.fromkeys(ordered_ids, 1.0)).values(), strict=True
         )

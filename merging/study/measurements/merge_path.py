@@ -6,6 +6,7 @@ image. For a merge that scales its task vectors, such as task arithmetic, they a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,15 @@ from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.image_encoder import Encoder
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.analysis.separability import trustworthiness, unit_rows
-from merging.study.measurements.features import SEED, SPLIT, image_name, open_single_model, sample_images
+from merging.study.measurements.features import (
+    SEED,
+    SPLIT,
+    image_name,
+    list_in_domain_keys,
+    list_out_of_domain_keys,
+    open_single_model,
+    sample_images,
+)
 from merging.study.measurements.joint_tsne import NEIGHBORS, fit_joint_map, fit_perplexity
 from merging.tasks.context import Context
 
@@ -26,6 +35,16 @@ READING_STAGE, MAPPING_STAGE = "reading images", "map"  # stages
 
 
 def measure_merge_path(subject: Subject, context: Context) -> MeasurementResult:
+    """The models on the way with images out of domain; see ``_measure_path``."""
+    return _measure_path(subject, context, list_out_of_domain_keys(subject.benchmark))
+
+
+def measure_merge_path_in_domain(subject: Subject, context: Context) -> MeasurementResult:
+    """The models on the way with images in domain; see ``_measure_path``."""
+    return _measure_path(subject, context, list_in_domain_keys(subject.benchmark))
+
+
+def _measure_path(subject: Subject, context: Context, keys: Sequence[str]) -> MeasurementResult:
     """The array "positions" (models, images, 2) on one map, and the tables "images", "answers" and "quality".
 
     "images" has the images in the order of the array: image, task, truth. "answers" has a row for each model and image:
@@ -38,7 +57,7 @@ def measure_merge_path(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules()
     benchmark = subject.benchmark
     stages = subject.split_context(context, {READING_STAGE: 1.0, MAPPING_STAGE: 2.0})
-    sampled = sample_images(benchmark)
+    sampled = sample_images(benchmark, keys)
     every = -(-sum(map(len, sampled.values())) // MAX_IMAGES)
     positions_by_task = {key: positions[::every] for key, positions in sampled.items()}
     device = choose_device(context.device)

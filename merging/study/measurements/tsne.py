@@ -19,18 +19,28 @@ STAGE_WEIGHTS = {READING_STAGE: 1.0, MAPPING_STAGE: 5.0}  # of the stages
 
 
 def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
+    """Maps of images out of domain; see ``_measure_maps``."""
+    return _measure_maps(subject, context, "features")
+
+
+def measure_tsne_in_domain(subject: Subject, context: Context) -> MeasurementResult:
+    """Maps of images in domain; see ``_measure_maps``."""
+    return _measure_maps(subject, context, "features_in_domain")
+
+
+def _measure_maps(subject: Subject, context: Context, features_key: str) -> MeasurementResult:
     """Maps by t-SNE of one model's unit features: an array (n, 2) for each map, and the table "quality".
 
     There is a map of all data sets together and one of each, at every perplexity below its number of images n;
-    ``map_name`` is the name of its array. Rows are in the order of the images of the measurement "features". "quality"
-    has the trustworthiness of each map.
+    ``map_name`` is the name of its array. Rows are in the order of the images of the measurement ``features_key``.
+    "quality" has the trustworthiness of each map.
 
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
     stages = context.split(STAGE_WEIGHTS)
     assert subject.measure_other is not None  # `measure` passes it
-    features = subject.measure_other("features", subject.run_id, stages[READING_STAGE])
+    features = subject.measure_other(features_key, subject.run_id, stages[READING_STAGE])
     images, rows = features.table("images"), unit_rows(features.array("features").astype(np.float32))
     row_masks = {ALL_DATA_SETS: np.ones(len(images), bool)}
     row_masks |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}

@@ -47,7 +47,7 @@ class Panel(NamedTuple):
 
 @chart(
     title="Map of features",
-    question="Do out-of-domain classes stay apart?",
+    question="Do data sets and classes stay apart?",
     columns=("run", "label", "image", "x", "y", "title", "truth", "predicted", "before", "group"),
     optional=("distance",),
     rows=("run", "image"),
@@ -80,7 +80,7 @@ def feature_map(
     names, all_groups = distinct_names(table["run"]), groups or distinct_names(table["group"])
     plotted = [group for group in all_groups if (table["group"] == group).any()]
     columns = max(1, min(per_row, len(names)))
-    legend, top = legends.legend_above(plotted)
+    legend, top = legends.legend_above(plotted, name_groups(table))
     rows = -(-len(names) // columns)
     inner = float(PANEL_HEIGHTS[min(columns, max(PANEL_HEIGHTS))])
     if present:
@@ -106,6 +106,11 @@ def feature_map(
     images = plural(int(table["image"].nunique()), "image")
     alt = f"{clean_text(kind)} maps of the features of {images} in {plural(len(plotted), 'group')}: {labels}."
     return Picture(fig, alt, height, zoom_key=f"{kind}:{len(names)}:{len(table)}")
+
+
+def name_groups(table: pd.DataFrame) -> str:
+    """What the groups of a map's table are, the title of its legend."""
+    return "Data set" if (table["group"] == table["title"]).all() else "Class"
 
 
 def square_ranges(rows: pd.DataFrame) -> Frame:

@@ -20,12 +20,14 @@ from viz.figures.features.feature_map_figure import (
     SPACE_BELOW,
     Panel,
     lay_out_panel,
+    name_groups,
     square_ranges,
 )
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
 
 LONGEST_SHARE = 0.1  # of the arrows, which are emphasized
+HEADS_PX, PANEL_PX = (5, 12), 300  # px: sizes of the heads of short and of long arrows, and about the width of a map
 TURNED_RIGHT, TURNED_WRONG, STAYED = "turned right", "turned wrong", "stayed right or wrong"
 ANSWER_STYLES = {
     TURNED_RIGHT: theme.MarkStyle(theme.BLUE, "circle"),
@@ -69,7 +71,7 @@ def feature_moves(
     mark_styles: Mapping[str, theme.MarkStyle] = ANSWER_STYLES if is_answer else theme.mark_styles(all_groups)
     plotted = [group for group in all_groups if (table["group"] == group).any()]
     columns = min(2, len(names))
-    legend, top = legends.legend_above(plotted)
+    legend, top = legends.legend_above(plotted, "Answer" if is_answer else name_groups(table))
     rows, inner = -(-len(names) // columns), float(PANEL_HEIGHTS[columns])
     if present:
         inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - SPACE_BELOW, 60)
@@ -92,19 +94,22 @@ def feature_moves(
 def _add_arrows(
     fig: Drawing, panel: Panel, groups: list[str], mark_styles: Mapping[str, theme.MarkStyle], selected: Sequence[str]
 ) -> None:
-    """Add the arrows of a panel: faint lines, then the longest ones, then a mark at the end of each."""
+    """Add the arrows of a panel: faint lines, a mark at the end of each, then the longest ones with their heads."""
     placed: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
     longest = panel.rows["move"] >= panel.rows["move"].quantile(1 - LONGEST_SHARE)
-    for is_long in (False, True):
+    lines: dict[bool, list[Trace]] = {False: [], True: []}
+    for is_long, traces in lines.items():
         for _, rows, entry in series.rows_by_name(panel.rows[longest == is_long], "group", groups, "group"):
             color = mark_styles[rows["group"].iloc[0]].color
-            fig.add_trace(_join_ends(rows, color, is_long, legendgroup=entry["legendgroup"], **placed))
+            traces.append(_join_ends(rows, color, is_long, legendgroup=entry["legendgroup"], **placed))
+    fig.add_traces(lines[False])
     for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
         marks = series.marks(
             rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=4,
             formats={"as_is": str}, marker={"line": theme.edge(0.3)}, **entry, showlegend=not panel.number, **placed,
         )  # fmt: skip
         fig.add_trace(marks)
+    fig.add_traces(lines[True])
     rings = panel.rows[panel.rows["image"].isin(list(selected))]
     fig.add_trace(series.ring(rings["x"], rings["y"], "Selected", 11, 2, legendgroup="Selected", **placed))
 
@@ -116,7 +121,10 @@ def _join_ends(rows: pd.DataFrame, color: str, is_long: bool, **fields: Any) -> 
         np.stack([rows[f"{axis}0"].to_numpy(float), rows[axis].to_numpy(float), gap], axis=1).ravel().astype(np.float32)
         for axis in "xy"
     )
-    line = {"color": color, "width": 1.8 if is_long else 0.8}
-    heads = {"symbol": "arrow", "angleref": "previous", "color": color, "size": [0, 9, 0] * len(rows)}
+    line = {"color": color, "width": 1.2 if is_long else 0.8}
+    is_end = np.tile([0, 1, 0], len(rows))
+    sizes = np.clip(PANEL_PX * rows["move"].to_numpy(float), *HEADS_PX).repeat(3) * is_end
+    edge = {"color": theme.INK, "width": is_end}
+    heads = {"symbol": "arrow", "angleref": "previous", "color": color, "opacity": 1, "size": sizes, "line": edge}
     style = {"mode": "lines+markers", "marker": heads} if is_long else {"mode": "lines", "opacity": 0.4}
     return scatter(x=x, y=y, name="Moves", line=line, hoverinfo="skip", showlegend=False, **style, **fields)

@@ -26,7 +26,7 @@ ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
 
 @chart(
     title="Distance to the pretrained features",
-    question="How far does each merge move the features of out-of-domain images from the pretrained ones?",
+    question="How far does each merge move the features of images from the pretrained ones?",
     columns=("run", "label", "low", "high", "count", "share", "mean", "n"),
     rows=("run", "low"),
     empty="Nothing to compare: choose a run to compare with the pretrained model.",
