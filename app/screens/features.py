@@ -24,7 +24,6 @@ MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
     "saliency by layer kind",
 )
 MAX_RUNS = 4  # runs shown with the pretrained model
-FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
@@ -36,7 +35,7 @@ NO_MODULE = "These images belong to no merged task, so no module applies: featur
 
 def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither link nor session names any."""
-    return [run.id for run in recipes.preset_runs(FIRST_PRESETS, runs) or runs[:2]]
+    return [run.id for run in recipes.preset_runs(feature_data.FIRST_PRESETS, runs) or runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:

@@ -29,6 +29,11 @@ a[href^="methods?word="]:focus-visible::after {
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+[data-testid="stMainBlockContainer"]:has(.st-key-one_screen) { padding: 1.5rem 2.5rem 0.5rem; }
+:has(.st-key-one_screen) > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
+.st-key-one_screen [data-testid="stWidgetLabel"] { display: none; }
+.st-key-story li { font-size: 0.875rem; line-height: 1.4; }
+[class*="st-key-small_of_"] a p { white-space: normal; line-height: 1.2; }
 [data-testid="stSidebarContent"] { display: flex; flex-direction: column; }
 [data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
@@ -63,11 +68,12 @@ PRIMARY_TEXT_CSS = """<style>
 # The menu fills a low window, so the runs in hand and the jobs are above it.
 
 
-def draw_heading(title: str, sentence: str) -> None:
-    """Draw the page's title and its purpose; both are trusted Markdown."""
-    st.title(title, anchor=False)
+def draw_heading(title: str, sentence: str = "") -> None:
+    """Draw the page's title and its purpose, unless the page speaks for itself; both are trusted Markdown."""
+    st.title(title, anchor=False, width="content")
     explained_words.begin_page()
-    st.markdown(explain_words(sentence, "heading"))
+    if sentence:
+        st.markdown(explain_words(sentence, "heading"))
 
 
 def explain_words(markdown: str, position: str) -> str:

@@ -38,7 +38,7 @@ def draw_panel(
 
     if compact and chart_stage.is_other_presented(CHART):
         return
-    with st.container(key=PANEL_KEY):
+    with st.container(key=PANEL_KEY, gap="small" if compact else "xsmall"):
         quantities = network_values.list_quantities(run)
         if not quantities:
             return
