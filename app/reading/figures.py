@@ -63,9 +63,12 @@ def draw_small_figure(key: str, table: pd.DataFrame, options: dict[str, Any], da
     layout = plain_figure["layout"] | {"height": height, "showlegend": False}
     axes = {name: _narrow_axis(name, layout[name]) for name in layout if name.startswith(("xaxis", "yaxis"))}
     margin = layout.get("margin", {})
-    layout["margin"] = margin | {"t": 8, "r": min(margin.get("r", 12), 18)}
-    layout["margin"]["l"] = margin.get("l", 0) - (NAME_TITLE_PX if axes.get("yaxis", {}).get("title") == {} else 0)
-    layout["margin"]["b"] = margin.get("b", 0) + (14 if "<br>" in str(axes.get("xaxis", {}).get("title")) else 0)
+    layout["margin"] = margin | {
+        "t": 8,
+        "r": 18 if 18 < margin.get("r", 12) < 40 else margin.get("r", 12),  # wider ones have a color bar
+        "l": margin.get("l", 0) - (NAME_TITLE_PX if axes.get("yaxis", {}).get("title") == {} else 0),
+        "b": margin.get("b", 0) + (14 if "<br>" in str(axes.get("xaxis", {}).get("title")) else 0),
+    }
     small = go.Figure([], layout | axes, _validate=False)
     return _encode_arrays(small, plain_figure | {"layout": layout | axes})
 

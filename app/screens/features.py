@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements, page_data, recipes
-from app.session import address, pages, run_choice
+from app.session import address, run_choice
 from app.views.features import feature_charts, feature_maps
 from app.views.features import feature_tables as feature_data
 from app.widgets import page_parts, run_picker
@@ -98,9 +98,7 @@ def main() -> None:
     stored = page_data.stored_runs()
     runs = [run for run in page_data.clip_runs(stored) if not run.per_task]
     if not runs:
-        page_parts.draw_empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-        )
+        page_parts.draw_no_runs()
         return
     view = st.segmented_control(
         "View", (MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND), default=MAPS,

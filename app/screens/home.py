@@ -47,7 +47,5 @@ if runs:
         for sentence in page_text.marks_in_words(listed):
             st.caption(sentence)
 else:
-    page_parts.draw_empty(
-        "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-    )
+    page_parts.draw_no_runs()
 page_parts.draw_link()

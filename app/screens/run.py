@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import permissions
 from app.reading import page_data, recipes
+from app.reading.runs import network_values
 from app.session import pages, run_choice
 from app.views.report import first_views
 from app.views.run_page import run_pictures, run_summary
@@ -17,7 +18,6 @@ from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
 
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
-FIRST_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")
 
 PICKER_PX, MAP_PX, STORY_PX = 330, 640, 448
 
@@ -63,7 +63,7 @@ def main() -> None:
     with st.container(horizontal=True, gap="medium"):  # one below the other on a narrow page
         with st.container(width=MAP_PX):
             network_panel.draw_panel(
-                run, FIRST_QUANTITIES, compact=False, result=run_pictures.describe_result(run, stored)
+                run, network_values.RESULT_QUANTITIES, compact=False, result=run_pictures.describe_result(run, stored)
             )
         with st.container(width=STORY_PX, gap="small"):
             run_summary.draw_story(facts, run)

@@ -39,13 +39,13 @@ ADDRESS = [
     # The network map
     Parameter(
         NETWORK_QUANTITY := "network_quantity",
-        "Masks, Conflicts, Drift, Compare, Learning",
+        "Run, Masks, Conflicts, Drift, Compare, Learning",
         "The quantity that the map of the network shows.",
         True,
     ),
     Parameter(
         NETWORK_AREAS := "network_areas",
-        "Masks, Conflicts, Drift, Compare, Learning",
+        "Run, Masks, Conflicts, Drift, Compare, Learning",
         "Whether areas on the map of the network show numbers of scalars.",
         True,
     ),
@@ -148,6 +148,7 @@ ADDRESS = [
     Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
     Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
     Parameter(MODELS := "models", "Merge", "The user's set of models."),
+    Parameter(STARTED := "started", "Merge", "The runs that were started last, the newest first, separated by commas."),
     Parameter(METHOD := "method", "Methods", "The chosen method."),
     Parameter(ROLE := "role", "Methods", "The role of the listed methods.", True),
     Parameter(NEEDS := "needs", "Methods", "The need of the listed methods.", True),

@@ -13,6 +13,7 @@ from app.session.report_keeper import without_token
 from merging.base.files.short_digest import resolve_prefix
 
 _DRAFT_KEY, _WATCHED_RUN_KEY, _MODELS_KEY = "_draft", "_watched", "_models"
+_STARTED_KEY, MAX_STARTED = "_started", 3  # the started runs, and how many of them the address names
 _MEASURED_RUN_KEY = "_measured_after"  # the watched run, if pages' measurements follow it
 _PAGE_KEY, _ENTERED_KEY, _METHOD_KEY, _SWEEP_KEY, _POINT_KEY, _EDIT_KEY = (
     "_page",
@@ -232,7 +233,7 @@ def pick_edit_from(widget: str) -> None:
 
 def leave_benchmark() -> None:
     """Forget the chosen sweep and models, for the switch to another benchmark, which has its own."""
-    for key in (_SWEEP_KEY, _POINT_KEY, _EDIT_KEY, _MODELS_KEY, _WATCHED_RUN_KEY):
+    for key in (_SWEEP_KEY, _POINT_KEY, _EDIT_KEY, _MODELS_KEY, _WATCHED_RUN_KEY, _STARTED_KEY):
         st.session_state.pop(key, None)
 
 
@@ -266,10 +267,23 @@ def relative_address() -> str:
     return f"{page}?{query}" if query else page
 
 
-def watch_run(run_id: str | None, measure_after: bool = False) -> None:
-    """Show the progress of this run on the Merge page; ``measure_after`` orders the measurements that pages show."""
+def watch_run(run_id: str, measure_after: bool = False) -> None:
+    """Follow this run, which was started; ``measure_after`` orders the measurements that pages show."""
     st.session_state[_WATCHED_RUN_KEY] = run_id
     st.session_state[_MEASURED_RUN_KEY] = run_id if measure_after else None
+    _note_started(list(dict.fromkeys([run_id, *st.session_state.get(_STARTED_KEY, ())])))
+
+
+def resolve_started() -> list[str]:
+    """The ids of the runs started last, the newest first, from the link or the session; their jobs may be gone."""
+    linked_ids = [run_id for run_id in value_from_link(address.STARTED).split(",") if run_id]
+    return _note_started(st.session_state.get(_STARTED_KEY) or linked_ids)
+
+
+def _note_started(run_ids: Sequence[str]) -> list[str]:
+    st.session_state[_STARTED_KEY] = list(run_ids[:MAX_STARTED])
+    write_parameter(address.STARTED, ",".join(run_ids[:MAX_STARTED]))
+    return list(run_ids[:MAX_STARTED])
 
 
 def measures_after(run_id: str) -> bool:
@@ -283,5 +297,5 @@ def cancel_measuring() -> None:
 
 
 def watched_run() -> str | None:
-    """The run whose progress the Merge page shows."""
+    """The run that this session follows until it is done."""
     return st.session_state.get(_WATCHED_RUN_KEY)

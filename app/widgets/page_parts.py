@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.reading import glossary
-from app.session import address, benchmark_choice, explained_words, view_state
+from app.session import address, benchmark_choice, explained_words, pages, view_state
 
 SAME_ADDRESS_NOTE = "This is also the address of this page."
 TOKEN_NOTE = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
@@ -17,9 +17,7 @@ _CAUTIONS_KEY = "_cautions"
 ROW_PX = 35  # height of a row of a table
 READABLE_CSS = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"], [data-testid="stExpander"] summary { opacity: 0.8; }
-[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
-  visibility: hidden !important; transition: visibility 0s 0.15s;
-}
+[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_earlier_"] { opacity: 0.45 !important; }
 a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
 a[href^="methods?word="]:focus-visible { position: relative; }
 a[href^="methods?word="]:focus-visible::after {
@@ -62,8 +60,8 @@ PRIMARY_TEXT_CSS = """<style>
   color: #12161B !important;
 }
 </style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
-# Streamlit's captions and folded lines have a contrast of 4.1, and its focus on links is a gray ground. It shows the
-# preview of an earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window.
+# Streamlit's captions and folded lines have a contrast of 4.1, and its focus on links is a gray ground. The numbers
+# of an earlier preview are faint until the next ones come. Its wide margins waste a narrow window.
 # Formulas break at their signs instead of needing a scroll bar, which no key reaches in some browsers.
 # The menu fills a low window, so the runs in hand and the jobs are above it.
 
@@ -111,6 +109,11 @@ def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
     with st.container(border=True):
         st.markdown(sentence)
         draw_page_link(path, label, "arrow_forward", **query)
+
+
+def draw_no_runs() -> None:
+    """Draw that there is no run, and a link to the page that merges."""
+    draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
 
 
 def draw_caution(sentence: str, draw_text: Callable[[str], object] = st.warning) -> None:

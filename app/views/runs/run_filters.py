@@ -56,12 +56,11 @@ def _draw_filter(
 
 def find_runs(runs: Sequence[Run], query: str) -> list[Run]:
     """The runs whose title, chain, experts or id contain all the words."""
-    search_words = query.casefold().split()
-    return [run for run in runs if all(word in _make_searched_text(run) for word in search_words)]
-
-
-def _make_searched_text(run: Run) -> str:
-    return " ".join([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id]).casefold()
+    parts = ([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id] for run in runs)
+    texts = [" ".join(words).casefold() for words in parts]
+    return [
+        run for run, text in zip(runs, texts, strict=True) if all(word in text for word in query.casefold().split())
+    ]
 
 
 def list_methods(run: Run) -> list[str]:

@@ -11,7 +11,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data
 from app.reading.runs import run_names
-from app.session import pages, run_choice
+from app.session import run_choice
 from app.views.runs import run_actions, run_exports, run_filters, run_lineage, run_rows, run_scores
 from app.widgets import page_parts, run_picker
 from merging.base.files.short_digest import short_digest
@@ -28,9 +28,7 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
     """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
     runs = page_data.list_merges(stored_runs)
     if not runs:
-        page_parts.draw_empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-        )
+        page_parts.draw_no_runs()
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}

@@ -77,9 +77,10 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
     names, rows = run_names.name_runs(named_runs or runs), []
     for run in runs:
         summary = page_data.summary(run, stored_runs)
+        title = page_text.title_with_note(run, names[run.id]) + " ‡" * run.needs_task
         rows.append(
             {
-                "title": clean_text(_title_with_marks(run, names[run.id]), 120).replace(*NO_ICON),
+                "title": clean_text(title, 120).replace(*NO_ICON),
                 "plane": draw_plane(summary, _summarize_pretrained(run, stored_runs)),
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
@@ -100,10 +101,6 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
     if not any(row["imported"] for row in rows):
         rows = [{name: value for name, value in row.items() if name != "imported"} for row in rows]
     return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_TITLES, "float64")})
-
-
-def _title_with_marks(run: Run, name: str) -> str:
-    return page_text.title_with_note(run, name) + (" ‡" if run.needs_task else "")
 
 
 def imported_in_words(run: Run) -> str | None:
