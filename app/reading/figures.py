@@ -61,7 +61,7 @@ def draw_small_figure(key: str, table: pd.DataFrame, options: dict[str, Any], da
 
     plain_figure = draw_figure(key, table, options, dark).to_dict()
     layout = plain_figure["layout"] | {"height": height, "showlegend": False}
-    axes = {name: _narrow_axis(name, layout[name]) for name in layout if name.startswith(("xaxis", "yaxis"))}
+    axes = {name: narrow_axis(name, layout[name]) for name in layout if name.startswith(("xaxis", "yaxis"))}
     margin = layout.get("margin", {})
     layout["margin"] = margin | {
         "t": 8,
@@ -73,12 +73,13 @@ def draw_small_figure(key: str, table: pd.DataFrame, options: dict[str, Any], da
     return _encode_arrays(small, plain_figure | {"layout": layout | axes})
 
 
-def _narrow_axis(name: str, axis: dict[str, Any]) -> dict[str, Any]:
-    """An axis with short ticks and a title in lines; one of names needs no title."""
+def narrow_axis(name: str, axis: dict[str, Any]) -> dict[str, Any]:
+    """An axis with short ticks and a title in at most two lines; one of names needs no title."""
     if "ticktext" in axis and name[0] == "y":
         return axis | {"title": {}}
     title = axis.get("title", {})
-    lines = textwrap.wrap(str(title.get("text", "")).rpartition("<br>")[2], MAX_LINE)
+    text = str(title.get("text", "")).rpartition("<br>")[2]
+    lines = textwrap.wrap(text, len(text) // 2 + 4) if len(text) > MAX_LINE else [text]
     narrow = axis | {"title": title | {"text": "<br>".join(lines)}}
     if name[0] == "y":
         return narrow

@@ -32,8 +32,9 @@ MIN_MODELS = 1.01  # the smallest stored size that is told, in models
 class RunFact:
     """A sentence about a run, plain text, and its ``numbers``; shares are fractions, changes of accuracy are points.
 
-    ``page`` and ``view`` (on the page of the run, a quantity of its map) show the same. ``block`` (a section), ``tensor``, ``expert`` and ``task`` are what it names. A
-    fact without a sentence needs ``measurement``; one with a sentence is an estimate that this would replace.
+    ``page`` and ``view`` show the same; on the page of the run, ``view`` is a quantity of its map. ``block`` (a
+    section), ``tensor``, ``expert`` and ``task`` are what the fact names. A fact without a sentence needs
+    ``measurement``; one with a sentence is an estimate that this would replace.
     """
 
     sentence: str = ""
