@@ -52,14 +52,11 @@ def preview_request(recipe: Recipe, reference: Run | None, last: str = "") -> Pr
     On a shared server it stops after the last of the stages, which use more and more images, and not at all images.
     """
     return PreviewRequest(
-        recipe=recipe.to_yaml(),
-        benchmark=str(page_data.job_queue().folder),
+        recipe=recipe.to_yaml(), benchmark=str(page_data.job_queue().folder),
         store=str(page_data.store().root.absolute()),
-        run=reference.id if reference is not None and reference.kind == "merge" and not last else "",
-        reference=last,
-        per_task=STAGE_SIZES[-1] if permissions.has_others() else None,
-        base=str(Path.cwd()),
-    )
+        run=reference.id if reference is not None and reference.kind == "merge" and not last else "", reference=last,
+        per_task=STAGE_SIZES[-1] if permissions.has_others() else None, base=str(Path.cwd()),
+    )  # fmt: skip
 
 
 def preview_state(request: Request, key: str) -> PreviewState | None:

@@ -83,13 +83,10 @@ def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], rows: pd.DataFra
     # The key changes with the list of runs: Streamlit stores a selection by row number.
     key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_VERSION_KEY, 0)}"
     run_rows.draw_table(
-        rows,
-        "listed",
-        key=key,
-        on_select=partial(_select_from_table, key, ids, hidden_ids),
+        rows, "listed", key=key, on_select=partial(_select_from_table, key, ids, hidden_ids),
         selection_mode="multi-row",
         selection_default={"selection": {"rows": chosen_rows, "columns": [], "cells": []}},
-    )
+    )  # fmt: skip
 
 
 def _select_from_table(key: str, ids: Sequence[str], hidden_ids: Sequence[str]) -> None:
