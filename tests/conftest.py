@@ -126,6 +126,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from app.reading import page_data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr("app.widgets.panels.preview_panel.SHORT_SECONDS", 0.0)  # no page previews without being asked
 
     def opened(page: str, folder: Path, /, **query: str) -> Any:
         monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(folder))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+NAME_TITLE_PX = 28  # px: an axis's title beside names
+MAX_LINE = 22  # characters in a line of a narrow figure's axis title
 
 
 def fingerprint(table: pd.DataFrame) -> bytes:
@@ -52,14 +56,36 @@ def draw_page_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dar
 
 
 def draw_small_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool, height: int) -> go.Figure:
-    """The figure ``height`` px high, without its legend. Shared: do not change it."""
+    """The figure ``height`` px high and narrow, without its legend. Shared: do not change it."""
     import plotly.graph_objects as go
 
     plain_figure = draw_figure(key, table, options, dark).to_dict()
     layout = plain_figure["layout"] | {"height": height, "showlegend": False}
-    layout["margin"] = layout.get("margin", {}) | {"t": 8}
-    small = go.Figure([], layout, _validate=False)
-    return _encode_arrays(small, plain_figure | {"layout": layout})
+    axes = {name: narrow_axis(name, layout[name]) for name in layout if name.startswith(("xaxis", "yaxis"))}
+    margin = layout.get("margin", {})
+    layout["margin"] = margin | {
+        "t": 8,
+        "r": 18 if 18 < margin.get("r", 12) < 40 else margin.get("r", 12),  # wider ones have a color bar
+        "l": margin.get("l", 0) - (NAME_TITLE_PX if axes.get("yaxis", {}).get("title") == {} else 0),
+        "b": margin.get("b", 0) + (14 if "<br>" in str(axes.get("xaxis", {}).get("title")) else 0),
+    }
+    small = go.Figure([], layout | axes, _validate=False)
+    return _encode_arrays(small, plain_figure | {"layout": layout | axes})
+
+
+def narrow_axis(name: str, axis: dict[str, Any]) -> dict[str, Any]:
+    """An axis with short ticks and a title in at most two lines; one of names needs no title."""
+    if "ticktext" in axis and name[0] == "y":
+        return axis | {"title": {}}
+    title = axis.get("title", {})
+    text = str(title.get("text", "")).rpartition("<br>")[2]
+    lines = textwrap.wrap(text, len(text) // 2 + 4) if len(text) > MAX_LINE else [text]
+    narrow = axis | {"title": title | {"text": "<br>".join(lines)}}
+    if name[0] == "y":
+        return narrow
+    if "ticktext" in axis:
+        narrow["ticktext"] = [tick if len(tick) < 5 else f"{tick[:3]}…" for tick in map(str, axis["ticktext"])]
+    return narrow | {"tickangle": 0, "nticks": 4}
 
 
 def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure:

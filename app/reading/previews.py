@@ -11,6 +11,7 @@ from app.permissions import requires
 from app.reading import page_data
 from app.session.job_queue import session_name
 from merging.base.modes import VisitorAction
+from merging.images.benchmarks.benchmark import SPLITS
 from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState, Request
 from merging.study.previews.preview_samples import STAGE_SIZES
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from merging.recipes.recipe import Recipe
     from merging.study.previews.preview import Preview
+    from merging.study.runs.estimate import Estimate
     from merging.study.runs.run import Run
 
 
@@ -34,19 +36,27 @@ def preview_process() -> PreviewProcess:
     )
 
 
-def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
+def first_answer_seconds(estimate: Estimate) -> float:
+    """Estimated seconds to the first answer of a preview: the merge, and few images through it and its reference."""
+    tasks = page_data.benchmark().tasks
+    images = sum(page_data.benchmark().count_images(task.key, split) for task in tasks for split in SPLITS)
+    share = min(2 * STAGE_SIZES[0] * len(tasks) / max(images, 1), 1.0)
+    return estimate.seconds - (1 - share) * estimate.phases["evaluating"]
+
+
+def preview_request(recipe: Recipe, reference: Run | None, last: str = "") -> PreviewRequest:
     """The request for a preview of a recipe, compared with a stored merge (None: with the pretrained model).
+
+    ``last`` is another recipe to compare with instead, as YAML.
 
     On a shared server it stops after the last of the stages, which use more and more images, and not at all images.
     """
     return PreviewRequest(
-        recipe=recipe.to_yaml(),
-        benchmark=str(page_data.job_queue().folder),
+        recipe=recipe.to_yaml(), benchmark=str(page_data.job_queue().folder),
         store=str(page_data.store().root.absolute()),
-        run=reference.id if reference is not None and reference.kind == "merge" else "",
-        per_task=STAGE_SIZES[-1] if permissions.has_others() else None,
-        base=str(Path.cwd()),
-    )
+        run=reference.id if reference is not None and reference.kind == "merge" and not last else "", reference=last,
+        per_task=STAGE_SIZES[-1] if permissions.has_others() else None, base=str(Path.cwd()),
+    )  # fmt: skip
 
 
 def preview_state(request: Request, key: str) -> PreviewState | None:

@@ -98,9 +98,7 @@ def main() -> None:
     elif view == EXEMPLARS:
         lot_cases.draw_exemplars(stored)
     elif not (runs := runs + (other_networks.list_offered_runs(stored) if view == LAYERS else [])):
-        page_parts.draw_empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-        )
+        page_parts.draw_no_runs()
         run_picker.draw_other_networks_note(stored, other_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
         run_picker.draw_other_networks_note([run for run in stored if run not in runs], other_networks.CLIP_ONLY)

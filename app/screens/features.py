@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements, page_data, recipes
-from app.session import address, pages, run_choice
+from app.session import address, run_choice
 from app.views.features import feature_charts, feature_maps
 from app.views.features import feature_tables as feature_data
 from app.widgets import page_parts, run_picker
@@ -25,7 +25,6 @@ MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
     "saliency by layer kind",
 )
 MAX_RUNS = 4  # runs shown with the pretrained model
-FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 OUT_OF_DOMAIN, IN_DOMAIN = "out of domain", "in domain"
 NOT_EXTRACTED = "Features {} have not been extracted for"
@@ -39,7 +38,7 @@ FEWER_EXPERTS = "These images are of all experts' tasks; {} merge fewer experts,
 
 def choose_first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither link nor session names any."""
-    return [run.id for run in recipes.preset_runs(FIRST_PRESETS, runs) or runs[:2]]
+    return [run.id for run in recipes.preset_runs(feature_data.FIRST_PRESETS, runs) or runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
@@ -110,9 +109,7 @@ def main() -> None:
     stored = page_data.stored_runs()
     runs = [run for run in page_data.clip_runs(stored) if not run.per_task]
     if not runs:
-        page_parts.draw_empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-        )
+        page_parts.draw_no_runs()
         return
     view = st.segmented_control(
         "View", (MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND), default=MAPS,

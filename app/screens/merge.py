@@ -8,17 +8,17 @@ from dataclasses import replace
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data
+from app.reading import page_data, previews
 from app.reading import recipes as recipes_reading
 from app.session import view_state
 from app.session.draft import Draft, command_lines
-from app.views.merge import merge_result, recipe_builder
+from app.views.merge import recipe_builder, started_run
 from app.views.models import model_sets
 from app.widgets import fit_report, page_parts
-from app.widgets.jobs import measure_button, refused_action, tray
+from app.widgets.jobs import measure_button, refused_action
 from app.widgets.panels import preview_panel
 from app.widgets.parameter_controls import fill_formula
-from merging.base.errors import MergingError, StoreError
+from merging.base.errors import MergingError
 from merging.base.free_memory import free_memory
 from merging.base.text import duration_text, estimate_basis, size_text
 from merging.methods import registry
@@ -91,29 +91,9 @@ def draw_recipe_files(recipe: Recipe) -> None:
         st.code(command_lines(recipe), language="bash", wrap_lines=True)
 
 
-def draw_outcome(run_id: str, stored: Sequence[Run]) -> None:
-    """The progress or result of the run started last."""
-    try:
-        job = page_data.job_queue().get(run_id)
-        if job.words and job.state == "done":  # so far the job has only read files; next it merges
-            job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
-            view_state.watch_run(job.subject)
-    except StoreError:  # the job was dismissed
-        return
-    if job.state == "done":
-        merge_result.draw_result(page_data.store().get_run(run_id), stored)
-    elif job.is_live:
-        st.markdown("Running. You can go on working: the tray on the left shows the progress on every page.")
-        if job.followed_by:
-            cancel = page_data.job_queue().measure_after
-            st.button("Do not measure it afterwards", on_click=cancel, args=(job.id, ()), type="tertiary")
-    else:
-        tray.draw_job(job, "merge")
-
-
-def find_started_run(recipe: Recipe) -> Run | None:
+def find_started_run(recipe: Recipe, started: Sequence[str]) -> Run | None:
     """The last started run, unless it is the run of this recipe."""
-    run = page_data.store().find(view_state.watched_run() or "")
+    run = page_data.store().find(next(iter(started), ""))
     return run if run is not None and run.recipe is not None and run.recipe.steps != recipe.steps else None
 
 
@@ -129,10 +109,11 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
         model_sets.draw_evaluation(recipe.pretrained, dict(recipe.experts))
     if not refused_action.draw_recipe_refusal(recipe, "merge"):
         draw_run_button(recipe, mergeable, stored)
+    if started := view_state.resolve_started():
+        started_run.draw_outcome(started, stored)
     if mergeable and not page_data.why_not_evaluated(recipe.pretrained):
-        preview_panel.draw_preview(recipe, find_started_run(recipe), "merge")
-    if watched := view_state.watched_run():
-        draw_outcome(watched, stored)
+        seconds = previews.first_answer_seconds(recipes_reading.estimate_recipe(recipe, stored))
+        preview_panel.draw_preview(recipe, find_started_run(recipe, started), "merge", seconds)
     draw_formulas(recipe)
     draw_recipe_files(recipe)
 

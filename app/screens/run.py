@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import permissions
 from app.reading import page_data, recipes
+from app.reading.runs import network_values
 from app.session import pages, run_choice
 from app.views.report import first_views
 from app.views.run_page import run_pictures, run_summary
@@ -17,9 +18,8 @@ from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
 
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
-FIRST_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")
 
-PICKER_PX, MAP_PX, STORY_PX = 400, 650, 350
+PICKER_PX, MAP_PX, STORY_PX = 330, 640, 448
 
 
 def draw_actions(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
@@ -40,6 +40,7 @@ def draw_actions(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> None:
             on_click=first_views.add_views, args=(run, stored),
         )  # fmt: skip
         run_picker.draw_recipe_button(run, "run")
+        page_parts.draw_link()
 
 
 def main() -> None:
@@ -47,7 +48,8 @@ def main() -> None:
     stored = page_data.stored_runs()
     runs = page_data.list_merges(stored)
     first = next(iter(recipes.preset_runs(FIRST_RUN_PRESETS, runs)), None)
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="one_screen"):
+        page_parts.draw_heading("Run")
         with st.container(width=PICKER_PX):
             picked = run_picker.pick_run(runs, first, draw_text=lambda run: None)
         if picked is None:
@@ -57,17 +59,16 @@ def main() -> None:
             draw_actions(run, runs, stored)
     run_picker.draw_run(run)
     facts = run_summary.read_story(run, stored)
+    joint_models, joint_subject = run_pictures.find_joint_models(run, runs, stored)
     with st.container(horizontal=True, gap="medium"):  # one below the other on a narrow page
         with st.container(width=MAP_PX):
             network_panel.draw_panel(
-                run, FIRST_QUANTITIES, compact=False, result=run_pictures.describe_result(run, stored)
+                run, network_values.RESULT_QUANTITIES, compact=False, result=run_pictures.describe_result(run, stored)
             )
-        with st.container(width=STORY_PX):
-            run_summary.draw_story(facts, run, stored)
-    run_pictures.draw_pictures(run, runs, stored)
-    run_summary.offer_measurements(facts, run)
+        with st.container(width=STORY_PX, gap="small"):
+            run_summary.draw_story(facts, run)
+            run_summary.offer_measurements(facts, run, joint_subject)
+    run_pictures.draw_pictures(run, runs, stored, joint_models)
 
 
-page_parts.draw_heading("Run", "What one merge did: in sentences, on the map of the network, and in small pictures.")
 main()
-page_parts.draw_link()

@@ -148,6 +148,7 @@ ADDRESS = [
     Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
     Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
     Parameter(MODELS := "models", "Merge", "The user's set of models."),
+    Parameter(STARTED := "started", "Merge", "The runs that were started last, the newest first, separated by commas."),
     Parameter(METHOD := "method", "Methods", "The chosen method."),
     Parameter(ROLE := "role", "Methods", "The role of the listed methods.", True),
     Parameter(NEEDS := "needs", "Methods", "The need of the listed methods.", True),

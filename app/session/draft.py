@@ -131,22 +131,14 @@ class Draft:
         if not self.experts:
             raise RecipeError("Choose at least one expert.")
         return Recipe.build(
-            merge=self.merge.key,
-            params=self.merge.values,
-            edits=[(step.key, step.values) for step in self.edits],
-            pretrained=self.pretrained,
-            experts={name: references[name] for name in self.experts},
-            exemplars=self.exemplars,
-            count_dead_params=self.count_dead_params,
-            activation=self.activation,
-            architecture=self.architecture,
-            vocabulary=self.vocabulary,
-            family=self.family,
+            merge=self.merge.key, params=self.merge.values, edits=[(step.key, step.values) for step in self.edits],
+            pretrained=self.pretrained, experts={name: references[name] for name in self.experts},
+            exemplars=self.exemplars, count_dead_params=self.count_dead_params, activation=self.activation,
+            architecture=self.architecture, vocabulary=self.vocabulary, family=self.family,
             title=self.title if self.chain() == self.title_of_chain else "",
-            adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
-            test_data=self.test_data,
+            adapt=(self.adapt.key, self.adapt.values) if self.adapt else None, test_data=self.test_data,
             **self.data_files.of_experts(self.experts).to_plain(),
-        )
+        )  # fmt: skip
 
     def forget_model_choices(self) -> None:
         """Forget the choices made for the previous models."""
@@ -182,17 +174,11 @@ def parse_chain(text: str, pretrained: str, experts: list[str]) -> Draft:
     edits = [DraftStep(key, dict(values)) for key, values in chain.edits]
     merge = DraftStep(chain.merge[0], dict(chain.merge[1]))
     return Draft(
-        pretrained,
-        experts,
-        edits,
-        merge,
-        exemplars=dict(chain.exemplars),
-        count_dead_params=chain.count_dead_params,
-        activation=chain.activation,
-        architecture=chain.architecture,
+        pretrained, experts, edits, merge, exemplars=dict(chain.exemplars),
+        count_dead_params=chain.count_dead_params, activation=chain.activation, architecture=chain.architecture,
         adapt=DraftStep(chain.adapt[0], dict(chain.adapt[1])) if chain.adapt else None,
         test_data=dict(chain.test_data),
-    )
+    )  # fmt: skip
 
 
 def sort_names(names: Iterable[str], known: Iterable[str]) -> list[str]:

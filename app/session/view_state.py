@@ -17,6 +17,7 @@ _DRAFT_KEY, _WATCHED_RUN_KEY = "_draft", "_watched"
 _MODELS_KEY, _SWEEP_KEY, _EDIT_KEY, _POINT_KEY = (f"_{key}" for key in (
     address.MODELS, address.SWEEP, address.EDIT, address.POINT,
 ))  # fmt: skip
+_STARTED_KEY, MAX_STARTED = "_started", 3  # the started runs, and how many of them the address names
 _PAGE_KEY = "_page"
 _ENTERED_KEY = "_entered"
 _PICKED_PREFIX = "_picked_"
@@ -200,7 +201,7 @@ def pick_point_from(widget: str) -> None:
 
 def leave_benchmark() -> None:
     """Forget the chosen sweep and models, for the switch to another benchmark, which has its own."""
-    for key in (_SWEEP_KEY, _POINT_KEY, _EDIT_KEY, _MODELS_KEY, _WATCHED_RUN_KEY):
+    for key in (_SWEEP_KEY, _POINT_KEY, _EDIT_KEY, _MODELS_KEY, _WATCHED_RUN_KEY, _STARTED_KEY):
         st.session_state.pop(key, None)
 
 
@@ -234,11 +235,24 @@ def relative_address() -> str:
     return f"{page}?{query}" if query else page
 
 
-def watch_run(run_id: str | None) -> None:
-    """Show the progress of this run on the Merge page."""
+def watch_run(run_id: str) -> None:
+    """Follow this run, which was started."""
     st.session_state[_WATCHED_RUN_KEY] = run_id
+    _note_started(list(dict.fromkeys([run_id, *st.session_state.get(_STARTED_KEY, ())])))
+
+
+def resolve_started() -> list[str]:
+    """The ids of the runs started last, the newest first, from the link or the session; their jobs may be gone."""
+    linked_ids = [run_id for run_id in value_from_link(address.STARTED).split(",") if run_id]
+    return _note_started(st.session_state.get(_STARTED_KEY) or linked_ids)
+
+
+def _note_started(run_ids: Sequence[str]) -> list[str]:
+    st.session_state[_STARTED_KEY] = list(run_ids[:MAX_STARTED])
+    write_parameter(address.STARTED, ",".join(run_ids[:MAX_STARTED]))
+    return list(run_ids[:MAX_STARTED])
 
 
 def watched_run() -> str | None:
-    """The run whose progress the Merge page shows."""
+    """The run that this session follows until it is done."""
     return st.session_state.get(_WATCHED_RUN_KEY)

@@ -48,16 +48,12 @@ def make_static_figure(
     figures = [_draw_figure(chart) for chart in charts]
     view, sources = recorded
     return StaticFigure(
-        key=key,
-        question=view.title or find(view.key).question,
+        key=key, question=view.title or find(view.key).question,
         frames=script_json(share_parts([plain_figure(figure) for figure in figures])),
         alts=tuple(figure.layout.meta["alt"] for figure in figures),
-        captions=tuple(chart.caption or f"{find(chart.key).title}." for chart, _ in charts),
-        address=view.place,
-        table=table_text(view.table),
-        sources=sources,
-        slider=slider,
-    )
+        captions=tuple(chart.caption or f"{find(chart.key).title}." for chart, _ in charts), address=view.place,
+        table=table_text(view.table), sources=sources, slider=slider,
+    )  # fmt: skip
 
 
 def share_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:

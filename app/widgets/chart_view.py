@@ -17,7 +17,7 @@ from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import run_styles, selection, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
-from app.widgets.page_parts import explain_words, page_cautions
+from app.widgets.page_parts import draw_page_link, explain_words, page_cautions
 from app.widgets.view_link import draw_link_menu
 
 if TYPE_CHECKING:
@@ -192,15 +192,17 @@ def find_takeaway(alt: str, words: str) -> str:
     return "" if not numbers or is_repeated or len(takeaway) > MAX_TAKEAWAY else takeaway
 
 
-def draw_small_chart(key: str, table: pd.DataFrame, height: int, **options: Any) -> None:
-    """Draw a chart under its question, ``height`` px high, without legend and downloads, as a door to its own page."""
+def draw_small_chart(
+    key: str, table: pd.DataFrame, height: int, page: str, icon: str, query: Mapping[str, str], **options: Any
+) -> None:
+    """Draw a chart ``height`` px high, without legend and downloads; its question leads to the page that has them."""
     from viz import theme
 
     if view_state.is_single_chart():
         return
     table, options, _ = expert_names.show_names(table, fix_colors(key, options))
     figure = figures.draw_small_figure(key, table, options, view_state.has_dark_ground(), height)
-    st.markdown(f"**{_find_chart(key).question}**")
+    draw_page_link(page, _find_chart(key).question, icon, **query)
     config = theme.config(key) | {"displayModeBar": False}
     st.plotly_chart(figure, theme=None, key=f"small_{key}", config=config, alt=figure.layout.meta["alt"])
 

@@ -17,9 +17,7 @@ _CAUTIONS_KEY = "_cautions"
 ROW_PX = 35  # height of a row of a table
 READABLE_CSS = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stImageCaption"], [data-testid="stExpander"] summary { opacity: 0.8; }
-[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_result_"] [data-stale="true"] * {
-  visibility: hidden !important; transition: visibility 0s 0.15s;
-}
+[class*="st-key-preview_result_"] [data-stale="true"], [class*="st-key-preview_earlier_"] { opacity: 0.45 !important; }
 a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; text-underline-offset: 0.2em; }
 a[href^="methods?word="]:focus-visible { position: relative; }
 a[href^="methods?word="]:focus-visible::after {
@@ -33,6 +31,11 @@ a[href^="methods?word="]:focus-visible::after {
   :is(WIDE) { overflow-x: auto; }
   :is(WIDE) > div { min-width: 640px; }
 }
+[data-testid="stMainBlockContainer"]:has(.st-key-one_screen) { padding: 1.5rem 2.5rem 0.5rem; }
+:has(.st-key-one_screen) > [data-testid="stVerticalBlock"] { gap: 0.6rem; }
+.st-key-one_screen [data-testid="stWidgetLabel"] { display: none; }
+.st-key-story li { font-size: 0.875rem; line-height: 1.4; }
+[class*="st-key-small_of_"] a p { white-space: normal; line-height: 1.2; }
 [data-testid="stSidebarContent"] { display: flex; flex-direction: column; }
 [data-testid="stSidebarContent"] > * { flex-shrink: 0; }
 [data-testid="stSidebarUserContent"] { order: 1; padding-top: 0; padding-bottom: 0.5rem; }
@@ -72,17 +75,18 @@ PRIMARY_TEXT_CSS = """<style>
   color: #12161B !important;
 }
 </style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
-# Streamlit's captions and folded lines have a contrast of 4.1, and its focus on links is a gray ground. It shows the
-# preview of an earlier recipe while the page is drawn for the next one. Its wide margins waste a narrow window.
+# Streamlit's captions and folded lines have a contrast of 4.1, and its focus on links is a gray ground. The numbers
+# of an earlier preview are faint until the next ones come. Its wide margins waste a narrow window.
 # Formulas break at their signs instead of needing a scroll bar, which no key reaches in some browsers.
 # The menu fills a low window, so the runs in hand and the jobs are above it.
 
 
-def draw_heading(title: str, sentence: str) -> None:
-    """Draw the page's title and its purpose; both are trusted Markdown."""
-    st.title(title, anchor=False)
+def draw_heading(title: str, sentence: str = "") -> None:
+    """Draw the page's title and its purpose, unless the page speaks for itself; both are trusted Markdown."""
+    st.title(title, anchor=False, width="content")
     explained_words.begin_page()
-    st.markdown(explain_words(sentence, "heading"))
+    if sentence:
+        st.markdown(explain_words(sentence, "heading"))
 
 
 def explain_words(markdown: str, position: str) -> str:
@@ -148,6 +152,11 @@ def draw_empty(sentence: str, label: str, path: str, **query: str) -> None:
     with st.container(border=True):
         st.markdown(sentence)
         draw_page_link(path, label, "arrow_forward", **query)
+
+
+def draw_no_runs() -> None:
+    """Draw that there is no run, and a link to the page that merges."""
+    draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
 
 
 def draw_caution(sentence: str, draw_text: Callable[[str], object] = st.warning) -> None:

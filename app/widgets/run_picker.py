@@ -11,8 +11,8 @@ from app import page_text
 from app.reading import expert_names, page_data
 from app.reading.runs import run_names
 from app.session import address, run_choice, view_state
-from app.session.pages import MASKS, MERGE, MODELS
-from app.widgets.page_parts import draw_empty, draw_page_link
+from app.session.pages import MASKS, MODELS
+from app.widgets.page_parts import draw_no_runs, draw_page_link
 from merging.base.files.short_digest import match_prefix
 from merging.base.text import duration_text, first_few
 from merging.study.runs.run import PRECOMPUTED, Run, have_same_models
@@ -102,7 +102,7 @@ def pick_run(
         if requested := run_choice.resolve_run([], "").missing:
             draw_missing_runs([requested])
         else:
-            draw_empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
+            draw_no_runs()
         return None
     by_id = {run.id: run for run in runs}
     ready_ids = None if ready is None else [run.id for run in ready]

@@ -33,8 +33,9 @@ MIN_MODELS = 1.01  # the smallest stored size that is told, in models
 class RunFact:
     """A sentence about a run, plain text, and its ``numbers``; shares are fractions, changes of accuracy are points.
 
-    ``page`` and ``view`` show the same. ``block`` (a section), ``tensor``, ``expert`` and ``task`` are what it names. A
-    fact without a sentence needs ``measurement``; one with a sentence is an estimate that this would replace.
+    ``page`` and ``view`` show the same; on the page of the run, ``view`` is a quantity of its map. ``block`` (a
+    section), ``tensor``, ``expert`` and ``task`` are what the fact names. A fact without a sentence needs
+    ``measurement``; one with a sentence is an estimate that this would replace.
     """
 
     sentence: str = ""
@@ -322,7 +323,7 @@ KINDS: tuple[tuple[str, str, str, Callable[..., RunFact | None], str], ...] = (
     ("drift", "drift", "by depth", find_drifting_block, "drift"),
     ("put_back", "drift", "put back", find_best_reset, "put_back"),
     ("closest_task", "scores", "runs", partial(compare_with_experts, closest=True), ""),
-    ("move", "compare", "charts", describe_move, ""),
+    ("move", "run", "moved", describe_move, ""),
     ("experts", "conflicts", "experts against experts", describe_experts, "pairs"),
 )
 

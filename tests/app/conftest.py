@@ -67,6 +67,7 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., App
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("MERGESCOPE_STORE", str(store))
                 patch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+                patch.setattr("app.widgets.panels.preview_panel.SHORT_SECONDS", 0.0)
                 if before != (benchmark, forgotten[0]):
                     forget()
                 before = benchmark, forgotten[0]

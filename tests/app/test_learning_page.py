@@ -19,6 +19,7 @@ from app.views.learning import learning_tables as learning
 from merging.base import settings
 from merging.engine.learning.learning_state import LearningState
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, TASK_KNOWN
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_subject import FOLDER
 from merging.study.measure import measure
@@ -330,7 +331,9 @@ def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Per task in domain" in words(at)
     at = look("home", learned)
-    assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)
+    assert ADAPTS_ON_TEST in words(at) and f"Marked ‡. {TASK_KNOWN}" in words(at)
+    titles = list(at.dataframe[0].value["title"])
+    assert any(title.endswith(" †") for title in titles) and any("(a module per task) ‡" in title for title in titles)
 
 
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:

@@ -193,6 +193,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.masks.paint draw_canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw_answers_now": ("masks", {}),
     "app.widgets.panels.preview_panel _draw_panel": ("merge", {}),
+    "app.views.merge.started_run _draw_progress": ("merge", {}),
     "app.views.features.feature_maps draw_maps": ("features", {"runs": TIES}),
     "app.views.features.joint_maps draw_arrows": ("features", {}),
     "app.views.features.joint_maps _draw_list": ("features", {}),

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_harness import MAIN, SLOW, press, run_until_idle, words
+from page_harness import MAIN, SLOW, find_buttons, named, press, run_until_idle, words
 from streamlit.testing.v1 import AppTest
 
 from app import page_text
@@ -43,6 +43,22 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     press(at, "Dismiss")
     assert not at.exception
     assert not page_data.job_queue().list_jobs()
+
+
+@pytest.mark.full
+def test_progress_stands_beside_run_also_after_a_reload(open_app: Any, library: Path) -> None:
+    at = press(open_app("merge", library, chain="ties:density=0.43"), "Run")
+    started = {"chain": "ties:density=0.43", "started": named(at, "started")[0]}
+    assert [button.key.split("_")[1] for button in find_buttons(at, "Cancel")] == ["merge", "tray"]
+    again = AppTest.from_file(str(MAIN), default_timeout=SLOW)
+    again.switch_page("screens/merge.py")
+    for key, value in started.items():
+        again.query_params[key] = value
+    again.run()
+    assert not again.exception and f"cancel_merge_{started['started']}" in {button.key for button in again.button}
+    again = run_until_idle(again)
+    assert "is done" in words(again) and named(again, "run") == [started["started"]]  # taken in hand
+    run_until_idle(at)
 
 
 @pytest.mark.full

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from compared_runs import CAT, EMR, LWPTV, TIES
-from page_harness import press, runs, words
+from page_harness import named, press, runs, words
 from streamlit.testing.v1 import AppTest
 
+from app.page_text import format_signed
 from app.reading import page_data, score_tables
 from app.views.merge.merge_result import NO_OTHER_RUN
 from merging.study.runs.run import Run
 from viz.figure_text import percent
 
+SUM_CHAIN, PRUNED_CHAIN = "ties", "lwptv;task_arithmetic"  # of stored runs
 FEW = {"chain": "exemplars:per_task=4;lot", "experts": "circles,digits,flags"}
 
 
@@ -91,3 +93,50 @@ def test_references_of_other_models_under_the_same_names_are_left_out(
     at = result(open_app, compared, chain="ties")
     assert "Pretrained" not in rows(at) and "Individual experts" in rows(at)
     assert "Pretrained is not stored for these models and this benchmark." in words(at)
+
+
+def test_the_result_opens_the_run_and_has_its_small_map(open_app: Any, compared: Path) -> None:
+    at = result(open_app, compared, chain=PRUNED_CHAIN)
+    assert [chart.proto.id.rpartition("small_")[2] for chart in at.get("plotly_chart")] == ["network_map"]
+    assert "Kept by the final mask, tensor by tensor." in words(at)
+    run = runs(compared)[LWPTV].id
+    press(at, "Open the run")
+    assert not at.exception and at.title[0].value == "Run" and at.query_params["run"] in (run, [run])
+
+
+def test_the_result_says_what_differs_from_the_last_run(open_app: Any, compared: Path) -> None:
+    at = result(open_app, compared, chain=SUM_CHAIN)
+    assert "Against the last run" not in words(at)
+    at.session_state["_draft"] = None
+    at.query_params["chain"] = PRUNED_CHAIN
+    at.switch_page("screens/home.py").run()
+    at.query_params["chain"] = PRUNED_CHAIN
+    at.switch_page("screens/merge.py").run()
+    press(at, "Run")
+    known, stored = runs(compared), page_data.stored_runs()
+    new, old = (page_data.summary(known[title], stored) for title in (LWPTV, TIES))
+    changes = [100 * (getattr(new, name) - getattr(old, name)) for name in ("in_domain", "out_of_domain", "h_score")]
+    stated = "in {}, out {}, H {} points".format(*map(format_signed, changes))
+    kept = int((known[LWPTV].table("tensors")["kept_numel"] > 0).sum())
+    (line,) = [one for one in words(at).replace("\\", "").split("\n") if one.startswith("Against the last run")]
+    assert f"**{known[TIES].name}**: {stated} (n = {new.n_in:,} in, {new.n_out:,} out)" in line
+    assert 0 < kept < 32 and line.endswith(f"it keeps {kept} of 32 tensors, the last one kept 32.")
+
+
+def test_runs_of_other_experts_are_not_compared(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    few = next(run for run in known.values() if run.kind == "merge" and len(run.experts) == 3)
+    started = f"{known[TIES].id},{few.id}"
+    at = open_app("merge", compared, started=started)
+    assert not at.exception and "is done" in words(at) and "Against the last run" not in words(at)
+
+
+def test_a_reload_shows_the_result_again_and_takes_no_run_in_hand(open_app: Any, compared: Path) -> None:
+    at = result(open_app, compared, chain=SUM_CHAIN)
+    ties, pruned = (runs(compared)[title].id for title in (TIES, LWPTV))
+    assert named(at, "started") == [ties]
+    again = open_app("merge", compared, started=f"{pruned},{ties}", chain=SUM_CHAIN)
+    assert not again.exception and f"Run {pruned[:8]}." in words(again) and "Against the last run, **" in words(again)
+    assert named(again, "started") == [pruned, ties] and "run" not in again.query_params
+    gone = open_app("merge", compared, started="0123456789ab", chain=SUM_CHAIN)
+    assert not gone.exception and not gone.error and "is done" not in words(gone)

@@ -86,7 +86,7 @@ def test_masks_of_it_count_all_models(page):
 def test_the_result_of_merging_says_so(page):
     opened, ids = page
     at = opened("merge")
-    at.session_state["_watched"] = page_data.job_queue().submit(page_data.store().get_run(ids[0]).recipe).subject
+    at.session_state["_started"] = [page_data.job_queue().submit(page_data.store().get_run(ids[0]).recipe).subject]
     limit = time.monotonic() + 60
     while any(job.is_live for job in page_data.job_queue().list_jobs()) and time.monotonic() < limit:
         time.sleep(0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ from page_harness import charts, press, words
 from streamlit.testing.v1 import AppTest
 
 import merging
-from app.reading import previews
-from merging.images.benchmarks.benchmark import Benchmark
+from app.reading import page_data, previews
+from app.widgets.panels.preview_panel import EARLIER_NOTE, LAST_LABEL
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.previews.preview import Preview
 from merging.study.previews.preview_process import PreviewRequest, PreviewState
@@ -124,6 +126,63 @@ def test_live_asks_at_every_change_and_survives_another_page(
     assert charts(at) == 1 and len(bench.asked) == 2 and next(t for t in at.toggle if t.label == "live").value
     press(at.slider[0].set_value(0.6).run(), "Stop")
     assert bench.stopped == 1 and not bench.states
+
+
+def test_old_numbers_stay_until_the_new_ones_come(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = switch(open_app("merge", library, chain="ties"), "live")
+    bench.answer(preview=preview, done=True)
+    at.run()
+    assert EARLIER_NOTE not in words(at) and len(at.metric) == 3
+    at.slider[0].set_value(0.5).run()
+    assert EARLIER_NOTE in words(at) and len(at.metric) == 3 and charts(at) == 1 and len(bench.asked) == 2
+    bench.answer(preview=replace(preview, title="New"), done=True)
+    at.run()
+    assert EARLIER_NOTE not in words(at) and len(at.metric) == 3
+
+
+def test_a_preview_is_compared_with_the_last_setting(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = switch(open_app("merge", library, chain="ties"), "live")
+    assert LAST_LABEL not in {toggle.label for toggle in at.toggle}  # there is none yet
+    at.slider[0].set_value(0.5).run()
+    assert bench.asked[-1].reference == ""
+    switch(at, LAST_LABEL)
+    assert len(bench.asked) == 3 and bench.asked[-1].recipe == bench.asked[1].recipe
+    assert bench.asked[-1].reference == bench.asked[0].recipe and bench.asked[-1].run == ""
+    at.slider[0].set_value(0.6).run()
+    assert bench.asked[-1].reference == bench.asked[1].recipe
+    bench.answer(preview=preview, done=True)
+    assert not at.run().exception and len(bench.asked) == 4 and len(at.metric) == 3
+    next(toggle for toggle in at.toggle if toggle.label == LAST_LABEL).set_value(False).run()
+    assert bench.asked[-1].reference == "" and bench.asked[-1].recipe == bench.asked[3].recipe
+
+
+def test_short_previews_are_live_by_themselves(
+    open_app: Any, library: Path, bench: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_live(seconds: float) -> bool:
+        monkeypatch.setattr(previews, "first_answer_seconds", lambda estimate: seconds)
+        at = open_app("merge", library, chain="ties")
+        return bool(next(toggle for toggle in at.toggle if toggle.label == "live").value)
+
+    open_app("merge", library)
+    monkeypatch.setattr("app.widgets.panels.preview_panel.SHORT_SECONDS", 5.0)
+    assert not is_live(5.0) and not bench.asked
+    assert is_live(4.9) and len(bench.asked) == 1
+    monkeypatch.setenv("MERGESCOPE_SHARED", "1")
+    assert not is_live(4.9) and len(bench.asked) == 1
+
+
+def test_the_first_answer_takes_the_merge_and_few_images(library: Path, open_app: Any) -> None:
+    open_app("merge", library)  # chooses the benchmark
+    tasks = page_data.benchmark().tasks
+    images = sum(page_data.benchmark().count_images(task.key, split) for task in tasks for split in SPLITS)
+    estimate: Any = SimpleNamespace(seconds=30.0, phases={"merging": 10.0, "evaluating": 20.0})
+    expected = 10 + 20 * min(1, 16 * len(tasks) / images)
+    assert previews.first_answer_seconds(estimate) == pytest.approx(expected)
 
 
 def test_errors_are_shown_and_not_asked_for_again(open_app: Any, library: Path, bench: StandIn) -> None:

@@ -101,13 +101,13 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
 @pytest.mark.parametrize(
     ("chain", "scored", "opened"),
     [
-        ("adamerging", True, [pages.SCORES, pages.LEARNING]),
-        ("ties", True, [pages.SCORES]),
-        ("ties", False, [pages.MASKS]),
+        ("adamerging", True, [pages.RUN, pages.LEARNING]),
+        ("ties", True, [pages.RUN]),
+        ("ties", False, [pages.RUN]),
         ("ties", None, []),
     ],
 )
-def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
+def test_a_merge_links_to_the_page_of_its_run_and_to_what_it_learned(
     chain: str, scored: bool | None, opened: list[str], links: Any, monkeypatch: pytest.MonkeyPatch, open_app: Any,
     library: Path, tmp_path: Path,
 ) -> None:  # fmt: skip

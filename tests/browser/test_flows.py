@@ -201,7 +201,7 @@ def test_the_server_listens_on_this_machine_only(server: str) -> None:
 
 
 def test_home_begins_with_a_picture_and_what_is_seen(app: App) -> None:
-    app.open("/").charted()
+    app.open("/").page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=PATIENCE)
     expect(app.text("of the scalars; gray ones stay pretrained")).to_be_visible(timeout=PATIENCE)
     slider = app.page.locator("input[type=range]").first
     slider.focus()
@@ -212,21 +212,39 @@ def test_home_begins_with_a_picture_and_what_is_seen(app: App) -> None:
 
 @pytest.mark.full
 def test_the_numbers_of_a_preview_go_with_its_chain(app: App) -> None:
-    app.open("/merge").page.get_by_role("button", name="Preview", exact=True).click()
+    app.open("/merge")
+    live = app.page.get_by_role("switch", name="live")
+    expect(live).to_be_checked()  # without a click: it takes less than five seconds
     numbers = app.page.locator(".st-key-preview_result_merge [data-testid=stMetricValue]")
     expect(numbers).to_have_count(3, timeout=PATIENCE)
     expect(app.page.get_by_role("button", name="Stop", exact=True)).to_have_count(0, timeout=PATIENCE)
     app.settled()
-    expect(numbers.first).to_be_visible()
     kept = app.page.locator(".st-key-preview_result_merge [data-testid=stElementContainer]")
     marked = "all => all.forEach(one => { one.dataset.stale = '%s' })"
     kept.evaluate_all(marked % "true")  # Streamlit does so while it draws the page for another chain
-    expect(numbers.first).to_be_hidden()
+    expect(kept.first).to_have_css("opacity", "0.45")
     kept.evaluate_all(marked % "false")
-    expect(numbers.first).to_be_visible()
+    expect(kept.first).to_have_css("opacity", "1")
     app.page.get_by_role("slider", name="Prune ratio").first.focus()
     for _ in range(8):
         app.page.keyboard.press("ArrowLeft")  # faster than the server answers
     app.wait_for_address("prune_ratio%3D0.6")
+    expect(app.text("against the last setting")).to_be_visible(timeout=PATIENCE)
     app.settled()
-    expect(numbers).to_have_count(0)
+    expect(numbers).to_have_count(3, timeout=PATIENCE)
+    live.uncheck(force=True)
+    app.settled()
+    app.page.get_by_role("slider", name="Prune ratio").first.focus()
+    app.page.keyboard.press("ArrowLeft")
+    expect(numbers).to_have_count(0, timeout=PATIENCE)  # none are on their way
+
+
+@pytest.mark.full
+def test_a_run_fits_on_one_screen(app: App, lwptv_run: str) -> None:
+    app.page.set_viewport_size({"width": 1440, "height": 900})
+    app.open(f"/run?run={lwptv_run}").charted()
+    main = app.page.get_by_test_id("stMain")
+    assert main.evaluate("e => e.scrollHeight - e.clientHeight") == 0
+    app.page.set_viewport_size({"width": 900, "height": 900})
+    app.settled()
+    assert main.evaluate("e => e.scrollWidth - e.clientWidth") == 0  # it may scroll, but not sideways

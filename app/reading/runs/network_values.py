@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TENSORS, COEFFICIENTS, FACTORS, PAIRS = "tensors", "coefficients", "factors", measurements.EXPERT_PAIRS
 FACTS = [*measurements.TENSOR_COLUMNS, "numel"]
+RESULT_QUANTITIES = ("final_mask", "coefficient", "factor", "drift", "moved", "kept_share")  # the most telling first
 FULL_DENSITY = 1.0  # of the votes of signs: no entry is trimmed
 
 

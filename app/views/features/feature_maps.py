@@ -95,14 +95,9 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
         }
         shares_in_words = " and ".join(percent(share) for share in shares)
         draw_maps(
-            models,
-            coordinates_by_panel,
-            trust,
-            task,
-            classes,
-            PCA,
+            models, coordinates_by_panel, trust, task, classes, PCA,
             PCA_NOTE.format(percent(sum(shares)), shares_in_words),
-        )
+        )  # fmt: skip
     elif kind in {JOINT, ARROWS} and joint is None:
         joint_maps.draw_missing(models)
     elif joint is not None and kind == ARROWS:
@@ -119,14 +114,9 @@ def draw_side_by_side(models: Sequence[Model]) -> None:
         }
         origin = measure_button.origin_in_words(list(stored_maps.values()))
         draw_maps(
-            models,
-            coordinates_by_panel,
-            trust,
-            task,
-            classes,
-            ALONE,
+            models, coordinates_by_panel, trust, task, classes, ALONE,
             f"{TSNE_CAUTION} Perplexity {perplexity}, seed 0. {origin}",
-        )
+        )  # fmt: skip
 
 
 def _draw_joint_maps(
@@ -163,15 +153,9 @@ def draw_perplexities(models: Sequence[Model]) -> None:
             for value in PERPLEXITIES
         }
         draw_maps(
-            [m for m in models if m.run.id in stored_maps],
-            coordinates_by_panel,
-            trust,
-            task,
-            classes,
-            ALONE,
-            TSNE_CAUTION,
-            3,
-        )
+            [m for m in models if m.run.id in stored_maps], coordinates_by_panel, trust, task, classes, ALONE,
+            TSNE_CAUTION, 3,
+        )  # fmt: skip
 
 
 def _find_maps(models: Sequence[Model]) -> dict[str, StoredMeasurement]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ALL_DATA_SETS = "all"  # the name in measurements of all data sets together
 BIN_COUNT = 40
+FIRST_PRESETS = ("task_arithmetic", "task_arithmetic_lwptv")  # presets that Features shows first, as the paper does
 
 
 class Model(NamedTuple):

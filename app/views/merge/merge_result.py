@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,16 +11,19 @@ import streamlit as st
 
 from app import page_text, permissions
 from app.reading import page_data, samples, score_tables
-from app.session import pages
-from app.widgets import page_parts, run_picker
+from app.reading.runs import network_values
+from app.session import address, benchmark_choice, pages
+from app.widgets import chart_view, page_parts, run_picker
+from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.images.benchmarks.metrics import Summary
-from merging.study.runs.run import Run
+from merging.study.runs.run import Run, have_same_models
 from viz.figure_text import percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MAP_PX = 150  # height of the map of the network
 INTERVAL_TO = "\u00a0to\u00a0"  # non-breaking spaces, so that an interval does not wrap
 THIS_RUN, BEST_RUN = "This run", "Best stored run"
 NO_OTHER_RUN = "No other stored run merges these experts into one model, so there is no best one to show."
@@ -28,23 +32,29 @@ RANKED_NOTE = "The best stored run has the highest {} of {} that merge{} the sam
 IMAGES_NOTE = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
 
 
-def draw_result(run: Run, stored_runs: Sequence[Run]) -> None:
-    """Draw the averages beside those of the reference models, and links to the run's charts."""
+def draw_result(run: Run, stored_runs: Sequence[Run], last: Run | None) -> None:
+    """Draw the run's map, its averages beside those of the reference models, and links to its charts.
+
+    ``last`` is the run that was started before, from which its differences are stated.
+    """
     summary = page_data.summary(run, stored_runs)
-    with st.container(border=True, key="result"):
+    with st.container(border=True, key="result", gap="small"):
         st.markdown(f":material/check_circle: **{page_text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
+        if st.button("Open the run", type="primary", icon=":material/hub:"):
+            st.switch_page(pages.RUN, query_params={address.RUN: run.id} | benchmark_choice.link_query())
         run_picker.draw_cautions(run)
-        best = None
         if summary is None:
             reasons = " ".join(page_text.safe_text(reason, 300) for reason in run.evaluation_warnings)
             st.caption(reasons or "It was not evaluated.")
         else:
             _draw_averages(summary)
-            best = _draw_comparison(run, stored_runs)
+        if changes := _describe_changes(run, last, stored_runs) if last else "":
+            st.markdown(changes)
+        _draw_map(run)
+        best = None if summary is None else _draw_comparison(run, stored_runs)
         for sentence in page_text.marks_in_words([run]):
             st.caption(sentence)
         with st.container(horizontal=True, vertical_alignment="center"):
-            page_parts.draw_page_link(pages.RUN, "Open the run", "hub", run=run.id)
             page_parts.draw_page_link(pages.MASKS, "See its masks", "grid_on", run=run.id)
             if run.adapted_on:
                 page_parts.draw_page_link(pages.LEARNING, "See what it learned", "model_training", run=run.id)
@@ -57,29 +67,54 @@ def draw_result(run: Run, stored_runs: Sequence[Run]) -> None:
             run_picker.draw_recipe_button(run, "result")
 
 
+def _draw_map(run: Run) -> None:
+    """Draw the small map of the run, of its most telling quantity that is stored."""
+    from viz.figures.network.quantities import QUANTITIES
+
+    quantity = network_values.choose_quantity(run, network_values.RESULT_QUANTITIES)
+    with contextlib.suppress(MergingError):  # the page of the run states what is missing
+        table = network_values.read_map(run, quantity)
+        chart_view.draw_small_chart(
+            "network_map", table, MAP_PX, pages.RUN, "hub", {address.RUN: run.id}, quantity=quantity, compact=True,
+            experts=list(run.experts),
+        )  # fmt: skip
+        st.caption(f"{QUANTITIES[quantity].title_with_unit(False)}, tensor by tensor.")
+
+
+def _describe_changes(run: Run, last: Run, stored_runs: Sequence[Run]) -> str:
+    """What differs from the last run in averages and in the number of kept tensors, in a line; Markdown.
+
+    Empty if the two runs merge other models, or were scored on other images.
+    """
+    tables = [page_data.run_table(one.id, network_values.TENSORS) for one in (run, last) if "tensors" in one.tables]
+    if run.benchmark != last.benchmark or len(tables) < 2 or not have_same_models(run, last):
+        return ""
+    new, old = (page_data.summary(one, stored_runs) for one in (run, last))
+    parts = [
+        f"{name} {page_text.format_signed(100 * (getattr(new, score) - getattr(old, score)))}"
+        for name, score in (("in", "in_domain"), ("out", "out_of_domain"), ("H", "h_score"))
+        if new and old and math.isfinite(getattr(new, score) - getattr(old, score))
+    ]
+    scores = [f"{', '.join(parts)} points (n = {new.n_in:,} in, {new.n_out:,} out)"] if new and parts else []
+    kept, kept_before = (int((table["kept_numel"] > 0).sum()) for table in tables)
+    tensors = f"it keeps {kept} of {plural(len(tables[0]), 'tensor')}, the last one kept {kept_before}"
+    return f"Against the last run, **{page_text.safe_text(last.name, 60)}**: {'; '.join([*scores, tensors])}."
+
+
 def _draw_averages(summary: Summary) -> None:
-    """Draw the three averages of the run."""
+    """Draw the three averages of the run, the first two with their intervals and numbers of tasks and images."""
     with st.grid(3, min_column_width=130):
-        _draw_average("In-domain", summary.in_domain, (summary.in_low, summary.in_high), summary.tasks_in, summary.n_in)
-        _draw_average(
-            "Out-of-domain",
-            summary.out_of_domain,
-            (summary.out_low, summary.out_high),
-            summary.tasks_out,
-            summary.n_out,
-        )
+        values = {"in": ("In-domain", summary.in_domain), "out": ("Out-of-domain", summary.out_of_domain)}
+        for side, (name, value) in values.items():
+            low, high = (percent(getattr(summary, f"{side}_{end}")) for end in ("low", "high"))
+            task_count, images = getattr(summary, f"tasks_{side}"), getattr(summary, f"n_{side}")
+            counts = f"{low} to {high}, {plural(task_count, 'task')}, n = {images:,}"
+            with st.container(gap="xsmall"):
+                st.metric(name, percent(value))
+                st.caption(counts if task_count else "the benchmark has no such task")
         with st.container(gap="xsmall"):
             st.metric("H-score", percent(summary.h_score))
             st.caption("harmonic mean of the two")
-
-
-def _draw_average(name: str, value: float, interval: tuple[float, float], task_count: int, image_count: int) -> None:
-    """Draw one average with its interval and its numbers of tasks and images."""
-    with st.container(gap="xsmall"):
-        st.metric(name, percent(value))
-        low, high = map(percent, interval)
-        counts = f"{low} to {high}, {plural(task_count, 'task')}, n = {image_count:,}"
-        st.caption(counts if task_count else "the benchmark has no such task")
 
 
 def _draw_comparison(run: Run, stored_runs: Sequence[Run]) -> Run | None:

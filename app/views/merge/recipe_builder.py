@@ -97,16 +97,10 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
     large = page_data.is_large(current.pretrained)  # papers set other values for large models
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
-            "Start from a combination in the papers",
-            list(by_key),
-            None,
-            format_func=lambda key: by_key[key].name_in_lists(large),
-            key="preset",
-            on_change=_use_preset,
-            args=(current, experts),
-            placeholder="Choose a preset",
-            width=420,
-        )
+            "Start from a combination in the papers", list(by_key), None,
+            format_func=lambda key: by_key[key].name_in_lists(large), key="preset", on_change=_use_preset,
+            args=(current, experts), placeholder="Choose a preset", width=420,
+        )  # fmt: skip
         with st.popover("Load a recipe", icon=":material/upload_file:"):
             st.text_area("Recipe as YAML", key="recipe_text", max_chars=MAX_CHARACTERS, height=220)
             if permissions.is_allowed(VisitorAction.UPLOAD):
@@ -178,15 +172,11 @@ def draw_models(current: Draft, experts: Mapping[str, str], own_accuracies: Mapp
     # The callback stored the user's choice in the draft.
     st.session_state[EXPERTS_KEY] = sort_names(current.experts, experts)
     st.multiselect(
-        "Experts",
-        list(experts),
-        format_func=label,
-        key=EXPERTS_KEY,
-        on_change=_choose_experts,
+        "Experts", list(experts), format_func=label, key=EXPERTS_KEY, on_change=_choose_experts,
         args=(current, experts),
         help=f"With each expert's accuracy on its own task, on the {samples.scored_part()}.",
         placeholder="Choose at least one expert",
-    )
+    )  # fmt: skip
 
 
 def _choose_experts(current: Draft, experts: Mapping[str, str]) -> None:
@@ -209,16 +199,9 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
                 _draw_icon_button("close", step, "Remove this edit", False, current.remove, step.uid)
             is_valid &= draw_step_controls(step, edits[step.key], current, experts)
     st.selectbox(
-        "Add an edit",
-        list(edits),
-        None,
-        format_func=lambda key: edits[key].title,
-        key="new_edit",
-        on_change=_add_edit,
-        args=(current,),
-        placeholder="Add an edit to the chain",
-        label_visibility="collapsed",
-    )
+        "Add an edit", list(edits), None, format_func=lambda key: edits[key].title, key="new_edit",
+        on_change=_add_edit, args=(current,), placeholder="Add an edit to the chain", label_visibility="collapsed",
+    )  # fmt: skip
     with st.container(border=True):
         keys, merge = list(merges), current.merge
         merge_key = st.selectbox(

@@ -18,12 +18,12 @@ from merging.study.run_story import RunEvidence, RunFact, tell_story
 from merging.study.runs.run import Run
 
 TITLES = {  # path of a page -> title of links to it
-    "masks": "Masks", "scores": "Scores", "drift": "Drift", "learning": "Learning", "compare": "Compare",
+    "masks": "Masks", "scores": "Scores", "drift": "Drift", "learning": "Learning", "run": "Map",
     "conflicts": "Conflicts",
 }  # fmt: skip
 VIEW_KEYS = {
     "scores": address.SCORES_VIEW, "drift": address.DRIFT_VIEW, "learning": address.LEARNING_VIEW,
-    "compare": address.COMPARE_VIEW, "conflicts": address.CONFLICTS_VIEW,
+    "run": address.NETWORK_QUANTITY, "conflicts": address.CONFLICTS_VIEW,
 }  # fmt: skip
 
 
@@ -43,10 +43,10 @@ def read_story(run: Run, stored: Sequence[Run]) -> list[RunFact]:
     return _tell_story_cached((run.id, len(stored), page_data.current_digest(), *found), run, stored)
 
 
-def draw_story(facts: Sequence[RunFact], run: Run, stored: Sequence[Run]) -> None:
+def draw_story(facts: Sequence[RunFact], run: Run) -> None:
     """The sentences, each with a link to the view that shows the same."""
     lines = [
-        f"- {page_text.safe_text(fact.sentence, 600)} [{TITLES[fact.page]}]({_link_fact(fact, run, stored)})"
+        f"- {page_text.safe_text(fact.sentence, 600)} [{TITLES[fact.page]}]({_link_fact(fact, run)})"
         for fact in facts
         if fact.sentence
     ]
@@ -54,40 +54,48 @@ def draw_story(facts: Sequence[RunFact], run: Run, stored: Sequence[Run]) -> Non
         st.markdown("\n".join(lines))
 
 
-def _link_fact(fact: RunFact, run: Run, stored: Sequence[Run]) -> str:
+def _link_fact(fact: RunFact, run: Run) -> str:
     """The address of the view that shows a fact."""
+    from viz.figures.network.quantities import QUANTITIES
+
     query = {address.RUNS if fact.page in ("scores", "drift") else address.RUN: run.id, **benchmark_choice.link_query()}
-    pretrained = page_data.references(run.benchmark, stored).get("pretrained")
-    if fact.page == "compare" and pretrained is not None:
-        query[address.RUN_B] = pretrained.id
-    query |= {VIEW_KEYS[fact.page]: fact.view} if fact.view and fact.page in VIEW_KEYS else {}
+    view = QUANTITIES[fact.view].title if fact.page == "run" else fact.view
+    query |= {VIEW_KEYS[fact.page]: view} if view and fact.page in VIEW_KEYS else {}
     query |= {address.TENSOR: fact.tensor} if fact.tensor else {}
     query |= {address.EXPERT: fact.task or fact.expert} if fact.task or fact.expert else {}
     return f"{fact.page}?{urlencode(query)}"
 
 
-def offer_measurements(facts: Sequence[RunFact], run: Run) -> None:
-    """One box for all measurements that the sentences lack, with one button; draws nothing if none is missing."""
-    keys = list(dict.fromkeys(fact.measurement for fact in facts if fact.measurement))
-    newest = {job.kind: job for job in reversed(page_data.job_queue().list_benchmark_jobs()) if job.subject == run.id}
-    items = [(key, newest.get(key)) for key in keys]
+def offer_measurements(facts: Sequence[RunFact], run: Run, joint_subject: str) -> None:
+    """One box for all measurements that the page lacks, with one button; draws nothing if none is missing.
+
+    ``joint_subject`` is the subject of the joint map of features to measure, empty if the page needs none.
+    """
+    subjects = {fact.measurement: run.id for fact in facts if fact.measurement}
+    subjects |= {measurements.JOINT_MAP: joint_subject} if joint_subject else {}
+    jobs = reversed(page_data.job_queue().list_benchmark_jobs())
+    newest = {job.kind: job for job in jobs if job.subject == subjects.get(job.kind)}
+    items = [(key, newest.get(key)) for key in subjects]
 
     def draw_running(live: list[str], jobs: list[Any]) -> None:
-        titles = page_text.join_words([f"“{find_measurement(key).title}”" for key in live])
-        st.markdown(f":material/hourglass_top: {titles} is running. {missing_box.GO_ON_NOTE}")
+        st.markdown(f":material/hourglass_top: {_quote_titles(live)} is running. {missing_box.GO_ON_NOTE}")
 
     def draw_offer(missing: list[str]) -> None:
         seconds = sum(find_measurement(key).seconds for key in missing)
-        titles = page_text.join_words([f"“{find_measurement(key).title}”" for key in missing])
-        st.markdown(f"More can be said after measuring {titles}: about {duration_text(seconds)}.")
-        st.button("Measure all", key="measure_story", on_click=_start_measuring, args=(missing, run.id))
+        st.caption(f"More can be shown after measuring {_quote_titles(missing)}: about {duration_text(seconds)}.")
+        wanted = [(key, subjects[key]) for key in missing]
+        st.button("Measure all", key="measure_story", on_click=_start_measuring, args=(wanted,))
 
     if items:
         missing_box.draw_box("story", items, draw_running, draw_offer)
 
 
+def _quote_titles(keys: Sequence[str]) -> str:
+    return page_text.join_words([f"“{find_measurement(key).title}”" for key in keys])
+
+
 @click_errors.guard_callback
-def _start_measuring(keys: Sequence[str], run_id: str) -> None:
-    """Callback: start these measurements of the run."""
-    for key in keys:
-        page_data.job_queue().measure(key, run_id)
+def _start_measuring(wanted: Sequence[tuple[str, str]]) -> None:
+    """Callback: start these measurements, each of its subject."""
+    for key, subject in wanted:
+        page_data.job_queue().measure(key, subject)

@@ -37,7 +37,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
             page_parts.draw_page_link(pages.COMPARE, "Compare", "compare", run=runs[0].id, run_b=runs[1].id)
         if any(run.has_scores for run in runs):
             page_parts.draw_page_link(pages.SCORES, "Scores", "monitoring", runs=ids)
-        page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=runs[0].id)
+        page_parts.draw_page_link(pages.RUN, "Open the run", "hub", run=runs[0].id)
         if len(runs) == 1:
             run_picker.draw_recipe_button(runs[0], "shelf")  # a part of the button's key
         if listed_models.is_local():

@@ -11,7 +11,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data
 from app.reading.runs import run_names
-from app.session import pages, run_choice
+from app.session import run_choice
 from app.views.runs import run_actions, run_exports, run_filters, run_lineage, run_rows, run_scores
 from app.widgets import page_parts, run_picker
 from merging.base.files.short_digest import short_digest
@@ -22,19 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PICKER_KEY, TABLE_VERSION_KEY = "chosen_runs", "runs_table_number"
-MAX_TABLE_HEIGHT = 440  # px of the table
-SCORE_TITLES = dict(zip(run_rows.SCORE_COLUMNS, ("In", "Out", "H-score"), strict=True))
-FILTER_FROM = 8  # runs from which on the list has filters
-PLANE_HELP = "In domain to the right, out of domain up, both from 0 to 100%; the ring is the pretrained model."
 
 
 def draw_runs(stored_runs: Sequence[Run]) -> None:
     """Draw the table of runs, then the actions, scores, exports and lineage of the chosen runs."""
     runs = page_data.list_merges(stored_runs)
     if not runs:
-        page_parts.draw_empty(
-            "There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE
-        )
+        page_parts.draw_no_runs()
         page_parts.draw_link()
         return
     by_id = {run.id: run for run in runs}
@@ -43,9 +37,7 @@ def draw_runs(stored_runs: Sequence[Run]) -> None:
         run_picker.draw_missing_runs(missing_ids)
         return
     run_actions.draw_notices()
-    shown_runs = run_filters.draw_filters(runs, "listed") if len(runs) >= FILTER_FROM else runs
-    if len(shown_runs) < len(runs):
-        st.caption(f"{len(shown_runs)} of {plural(len(runs), 'run')}.")
+    shown_runs = run_filters.draw_filters(runs, "listed")
     if shown_runs:
         _draw_table(shown_runs, chosen_ids, run_rows.build_rows(shown_runs, stored_runs, runs))
     _draw_other_count()
@@ -84,46 +76,17 @@ def _draw_other_count() -> None:
 
 
 def _draw_table(runs: Sequence[Run], chosen_ids: Sequence[str], rows: pd.DataFrame) -> None:
-    """Draw the table with one row for each run; it can be sorted, and rows can be selected."""
+    """Draw the table with one row for each run, in which rows can be selected."""
     ids = [run.id for run in runs]
     chosen_rows = [ids.index(run_id) for run_id in chosen_ids if run_id in ids]
     hidden_ids = [run_id for run_id in chosen_ids if run_id not in ids]  # a filter hides them; they stay chosen
-    number = st.column_config.NumberColumn
-    column = st.column_config.TextColumn
     # The key changes with the list of runs: Streamlit stores a selection by row number.
     key = f"runs_{short_digest(' '.join(ids))}_{st.session_state.get(TABLE_VERSION_KEY, 0)}"
-    st.dataframe(
-        rows,
-        hide_index=True,
-        placeholder="—",
-        height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
-        key=key,
-        on_select=partial(_select_from_table, key, ids, hidden_ids),
+    run_rows.draw_table(
+        rows, "listed", key=key, on_select=partial(_select_from_table, key, ids, hidden_ids),
         selection_mode="multi-row",
-        selection_default={
-            "selection": {
-                "rows": chosen_rows,
-                "columns": [],
-                "cells": [],
-            }
-        },
-        column_config={
-            "title": column("Run", pinned=True, width=240),
-            "plane": st.column_config.ImageColumn("In × out", width=70, help=PLANE_HELP),
-            "chain": column("Recipe", width=230),
-            **{key: number(title, format="%.1f%%") for key, title in SCORE_TITLES.items()},
-            "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
-            "warnings": number("Warnings", help="The number of possible problems; choose the run to read them."),
-            "made": column("Made", width=115),
-            "experts": number("Experts"),
-            "Seed": number(format="%d"),
-            "size": number("Size", format="%.2f MB"),
-            "weights": st.column_config.CheckboxColumn("Weights", help="Whether the merged weights are stored."),
-            "date": column("Date", width=130),
-            "id": column("Id", width=110),
-        },
-        alt="Runs with recipe, scores, provenance and size",
-    )
+        selection_default={"selection": {"rows": chosen_rows, "columns": [], "cells": []}},
+    )  # fmt: skip
 
 
 def _select_from_table(key: str, ids: Sequence[str], hidden_ids: Sequence[str]) -> None:

@@ -1,30 +1,73 @@
-"""The rows of a list of runs, and each row's small picture of accuracy in and out of domain."""
+"""A list of runs as a table, and each row's small picture of accuracy in and out of domain."""
 
 from __future__ import annotations
 
 import base64
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app import page_text
 from app.reading import page_data
-from app.reading.runs import run_names
+from app.reading.runs import imported_runs, run_names
+from app.session import address, benchmark_choice, pages
 from app.views.runs.disk_usage import run_size
+from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.images.benchmarks.metrics import Summary, summarize
 from merging.study.runs.run import PRECOMPUTED, Run
-from viz.figure_text import clean_text
+from viz.figure_text import clean_text, percent, plural
 from viz.theme import BLUE
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PICTURE_WIDTH, PICTURE_HEIGHT = 44, 28  # px
+NO_ICON = (":material/", ": material/")  # a name that begins with the first would be an icon and the rest
 GRAY = "#8A94A0"  # visible on a light and on a dark ground
-SCORE_COLUMNS = ("in", "out", "h")
+SCORE_TITLES = {"in": "In", "out": "Out", "h": "H-score"}  # columns of averages -> their heads
+PLANE_HELP = "In domain to the right, out of domain up, both from 0 to 100%; the ring is the pretrained model."
+IMPORTED_HELP = "Means over tasks from a file or another program, not measured by Mergescope."
+MAX_TABLE_HEIGHT = 440  # px
+
+
+def draw_table(rows: pd.DataFrame, name: str, **options: Any) -> None:
+    """Draw the rows of ``build_rows`` as a table; a click on a head sorts it, one on a name opens that run's page.
+
+    ``name`` tells tables apart; ``options`` are those of Streamlit's table.
+    """
+    number, column = st.column_config.NumberColumn, st.column_config.TextColumn
+    st.dataframe(
+        rows,
+        hide_index=True,
+        placeholder="—",
+        height=page_parts.table_height(len(rows), MAX_TABLE_HEIGHT),
+        column_config={
+            "title": st.column_config.ButtonColumn(
+                "Run", pinned=True, width=240, alignment="left", type="tertiary", key=f"{name}_opened"
+            ),
+            "plane": st.column_config.ImageColumn("In × out", width=70, help=PLANE_HELP),
+            **{score: number(title, format="%.1f%%") for score, title in SCORE_TITLES.items()},
+            "imported": column("◇ Imported", width=230, help=IMPORTED_HELP),
+            "chain": column("Recipe", width=230),
+            "n": column("n", help="Images in domain and out of domain. Averages with another n cover other tasks."),
+            "warnings": number("Warnings", help="The number of possible problems; the run's page lists them."),
+            "made": column("Made", width=115),
+            "experts": number("Experts"),
+            "Seed": number(format="%d"),
+            "size": number("Size", format="%.2f MB"),
+            "weights": st.column_config.CheckboxColumn("Weights", help="Whether the merged weights are stored."),
+            "date": column("Date", width=130),
+            "id": column("Id", width=110),
+        },
+        alt="Runs with recipe, scores, provenance and size",
+        **options,
+    )
+    clicked = st.session_state.get(f"{name}_opened")
+    for run_id in rows.loc[rows["title"] == clicked["label"], "id"] if clicked else ():
+        st.switch_page(pages.RUN, query_params={address.RUN: run_id} | benchmark_choice.link_query())
 
 
 def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequence[Run] = ()) -> pd.DataFrame:
@@ -34,13 +77,15 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
     names, rows = run_names.name_runs(named_runs or runs), []
     for run in runs:
         summary = page_data.summary(run, stored_runs)
+        title = page_text.title_with_note(run, names[run.id]) + " ‡" * run.needs_task
         rows.append(
             {
-                "title": clean_text(page_text.title_with_note(run, names[run.id]), 120),
+                "title": clean_text(title, 120).replace(*NO_ICON),
                 "plane": draw_plane(summary, _summarize_pretrained(run, stored_runs)),
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
+                "imported": None if summary else imported_in_words(run),
                 "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
                 "warnings": len(run.cautions) or None,
                 "chain": clean_text(chain_of_run(run), 200),
@@ -53,7 +98,19 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
                 "id": run.id,
             }
         )
-    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_COLUMNS, "float64")})
+    if not any(row["imported"] for row in rows):
+        rows = [{name: value for name, value in row.items() if name != "imported"} for row in rows]
+    return pd.DataFrame(rows).astype({"Seed": "Int64", "warnings": "Int64", **dict.fromkeys(SCORE_TITLES, "float64")})
+
+
+def imported_in_words(run: Run) -> str | None:
+    """The means of a run's imported scores with their origin, marked ◇; None without such scores. Plain text."""
+    if (scores := imported_runs.find_scores(run.id)) is None:
+        return None
+    metric, means = scores.means(run.experts)
+    parts = [f"{name} {percent(mean)} ({plural(tasks, 'task')})" for name, (mean, tasks) in means.items()]
+    numbers = f" {clean_text(metric, 40)}: {', '.join(parts)}," if parts else ""
+    return f"◇{numbers} from {clean_text(scores.origin, 60)}"
 
 
 def chain_of_run(run: Run) -> str:

@@ -236,14 +236,9 @@ def draw_result_link(
 
 
 def draw_merge_links(job: Job) -> None:
-    """Draw links to a merge's scores, to its masks if it has no scores, and to its learned parts."""
-    run = page_data.store().find(job.subject)
-    if run is not None and run.has_scores:
-        draw_result_link(
-            pages.SCORES, "Scores", "monitoring", job, lambda run_id: run_choice.pick_runs([run_id]), runs=job.subject
-        )
-    elif run is not None:
-        draw_result_link(pages.MASKS, "Masks", "grid_on", job, run_choice.pick_run, run=job.subject)
+    """Draw links to the page of a merge's run, and to what it learned."""
+    if page_data.store().find(job.subject) is not None:
+        draw_result_link(pages.RUN, "Open the run", "hub", job, run_choice.pick_run, run=job.subject)
     if job.can_pause:  # it learned
         draw_result_link(pages.LEARNING, "Learning", "model_training", job, run_choice.pick_run, run=job.subject)
 

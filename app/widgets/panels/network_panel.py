@@ -43,7 +43,7 @@ def draw_panel(
     if compact and chart_stage.is_other_presented(CHART):
         return
     shown = shown or {}
-    with st.container(key=PANEL_KEY):
+    with st.container(key=PANEL_KEY, gap="small" if compact else "xsmall"):
         available = {*network_values.list_quantities(run), *shown}
         titles = {QUANTITIES[key].title: key for key in QUANTITIES if key in available}
         if not titles:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import page_text
+from app import page_text, permissions
 from app.reading import previews, samples
 from app.session import view_state as session
 from app.session.click_errors import guarded_fragment
@@ -26,88 +27,100 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.4  # between two checks while a preview is computed
 CHART_KEY = "preview_change"
-_LIVE_KEYS, _OPEN_KEY = (
-    "_preview_live",
-    "_preview_open",
-)  # in the session: keys with automatic updates, and the key whose chart is drawn
+SHORT_SECONDS = 5.0  # previews whose first answer takes less are live without asking
+# In the session, by key: whether updates are automatic, the key whose chart is drawn, the last two recipes that were
+# previewed, and the last answer with its reference.
+_LIVE_KEYS, _OPEN_KEY, _RECIPES_KEY, _ANSWER_KEY = (
+    f"_preview_{name}" for name in ("live", "open", "recipes", "answer")
+)
 PREVIEW_HELP = (
     "Merges in memory and evaluates 8 images of every task, then 16, 32, 64 and all of the choosing half. "
     "A preview is not a run: nothing is stored."
 )
+LIVE_HELP = "Preview again at every change."
+LAST_LABEL, LAST_HELP = "against the last setting", "Compare with the recipe that was previewed before this one."
+EARLIER_NOTE = "Numbers of the last setting, until the new ones come."
 NO_PREVIEW_NOTE = (
     "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
 )
 
 
-def draw_preview(recipe: Recipe, reference: Run | None, key: str) -> None:
-    """Draw the preview of a recipe against a run (None: the pretrained model).
+def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float = math.inf) -> None:
+    """Draw the preview of a recipe against a run (None: the pretrained model), or against the last previewed recipe.
 
-    ``key`` makes the widget unique on the page. A result is drawn only for exactly this ``recipe``, so the page never
-    shows the scores of an earlier recipe.
+    ``key`` makes the widget unique on the page. The numbers of an earlier recipe are only drawn, faintly, while those
+    of this ``recipe`` are computed. ``seconds`` are those to the first answer: short previews are live at first.
     """
     if samples.is_whole_test_set():
         st.caption(NO_PREVIEW_NOTE)
         return
     if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
         return
-    request = previews.preview_request(replace(recipe, title=recipe.title or page_text.chain_title(recipe)), reference)
-    if key in _live_previews() and not session.is_single_chart() and previews.preview_state(request, key) is None:
+    recipe = replace(recipe, title=recipe.title or page_text.chain_title(recipe))
+    last = next((text for text in _session_values(_RECIPES_KEY).get(key, ()) if text != recipe.to_yaml()), "")
+    compares_last = bool(last and st.session_state.get(f"preview_last_{key}"))
+    request = previews.preview_request(recipe, reference, last if compares_last else "")
+    live = _session_values(_LIVE_KEYS).get(key, seconds < SHORT_SECONDS and not permissions.has_others())
+    if live and not session.is_single_chart() and previews.preview_state(request, key) is None:
         _request_preview(request, key)
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
-    guarded_fragment(_draw_panel, run_every=POLL_SECONDS if running else None)(request, reference, key, running)
+    draw_panel = guarded_fragment(_draw_panel, run_every=POLL_SECONDS if running else None)
+    draw_panel(request, None if compares_last else reference, key, running, live, bool(last))
 
 
-def _draw_panel(request: PreviewRequest, reference: Run | None, key: str, was_running: bool) -> None:
+def _draw_panel(
+    request: PreviewRequest, reference: Run | None, key: str, was_running: bool, live: bool, has_last: bool
+) -> None:
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
     if running != was_running:
         st.rerun()  # the whole page, which starts or stops to poll
     with st.container(border=True, key=f"preview_{key}", gap="small"):
-        _draw_controls(request, key, state)
+        _draw_controls(request, key, state, live, has_last)
         if state is not None and state.error:
             st.caption(f":material/error: {page_text.safe_text(state.error, 600)}")
         elif state is not None and state.preview is None:
             st.caption(":material/hourglass_top: Merging; the first answer takes a few seconds.")
         if state is not None and state.preview is not None:
-            with st.container(key=f"preview_result_{key}", gap="small"):  # hidden while it belongs to an earlier recipe
+            _session_values(_ANSWER_KEY)[key, request.benchmark] = state.preview, reference
+            with st.container(key=f"preview_result_{key}", gap="small"):  # faint while it belongs to an earlier recipe
                 _draw_result(state.preview, reference, key, running)
+        elif running and (answer := _session_values(_ANSWER_KEY).get((key, request.benchmark))):
+            with st.container(key=f"preview_earlier_{key}", gap="small"):
+                st.caption(EARLIER_NOTE)
+                _draw_result(*answer, key, False)
 
 
-def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None) -> None:
+def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None, live: bool, has_last: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=PREVIEW_HELP):
             _request_preview(request, key)
             st.rerun()  # the whole page, which then polls
-        st.toggle(
-            "live", key in _live_previews(), key=f"preview_live_{key}", on_change=_toggle_live, args=(request, key),
-            help="Preview again at every change.",
-        )  # fmt: skip
+        live_key = f"preview_live_{key}_{live}"  # a new one where another recipe has another default
+        if (chosen := st.toggle("live", live, key=live_key, help=LIVE_HELP)) != live:
+            _session_values(_LIVE_KEYS)[key] = chosen
+            st.rerun()  # the whole page, which then previews
+        if has_last and st.toggle(LAST_LABEL, key=f"preview_last_{key}", help=LAST_HELP) != bool(request.reference):
+            st.rerun()  # the whole page, which then asks for the other comparison
         if state is not None and not state.done:
             st.button("Stop", key=f"preview_stop_{key}", type="tertiary", on_click=_stop_preview, args=(key,))
 
 
-def _live_previews() -> set[str]:
-    live: set[str] = st.session_state.setdefault(_LIVE_KEYS, set())
-    return live
-
-
-def _toggle_live(request: PreviewRequest, key: str) -> None:
-    if st.session_state[f"preview_live_{key}"]:
-        _live_previews().add(key)
-        if previews.preview_state(request, key) is None:
-            _request_preview(request, key)
-    else:
-        _live_previews().discard(key)
+def _session_values(name: str) -> dict[Any, Any]:
+    values: dict[Any, Any] = st.session_state.setdefault(name, {})
+    return values
 
 
 def _stop_preview(key: str) -> None:
-    _live_previews().discard(key)
+    _session_values(_LIVE_KEYS)[key] = False
     previews.cancel_preview(key)
 
 
 def _request_preview(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN_KEY] = key
+    recipes = _session_values(_RECIPES_KEY)
+    recipes[key] = list(dict.fromkeys([request.recipe, *recipes.get(key, ())]))[:2]
     previews.request_preview(request, key)
 
 
