@@ -172,7 +172,7 @@ def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pyte
     drawn: list[list[str]] = []
     monkeypatch.setattr(
         "app.views.features.feature_tables.find_models_with_features",
-        lambda runs: (drawn.append([run.title for run in runs]), ([], []))[1],
+        lambda runs, *_: (drawn.append([run.title for run in runs]), ([], []))[1],
     )
     known = runs(compared)
     at = open_app("features", compared, runs=",".join(known[title].id for title in (FEW, TIES, LWPTV)))

@@ -21,7 +21,7 @@ from merging.recipes.recipe import Recipe
 def test_a_preview_has_the_titles_of_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def request(recipe: Recipe, _: Any) -> Any:
+    def request(recipe: Recipe, *_: Any) -> Any:
         asked.append(recipe.title)
         raise KeyboardInterrupt
 

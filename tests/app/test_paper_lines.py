@@ -27,7 +27,7 @@ from merging.tasks.context import Context
 
 APP = Path(paper_line.__file__).resolve().parents[1]
 SOURCES = {path: path.read_text("utf-8") for room in ("views", "screens") for path in (APP / room).rglob("*.py")}
-ASKED = re.compile(r"paper_line\.claims_in_words\(\s*f?\"([^\"]+)\"")
+ASKED = re.compile(r"(?:paper_line\.claims_in_words\(|describe_claims\(models,)\s*f?\"([^\"]+)\"")
 FIGURE = re.compile(r"(?:LwPTV|LOT|DRM|CAT)(?:'s|,| \()? ?\(?(?:Figs?\.|Figures?|Tables?) ")
 SWEEPS = "sweeps/"  # what a sweep varies comes behind it
 

@@ -34,7 +34,7 @@ MAX_TABLE_HEIGHT = 440  # px
 
 
 def draw_table(rows: pd.DataFrame, name: str, **options: Any) -> None:
-    """Draw the rows of ``build_rows`` as a table; a click on a head sorts it, one on a name opens that run's page.
+    """Draw the rows of ``build_rows`` as a table; the head of a column sorts it, and a name opens that run's page.
 
     ``name`` tells tables apart; ``options`` are those of Streamlit's table.
     """

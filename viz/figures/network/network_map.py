@@ -282,7 +282,7 @@ def _draw_targets(tensors: pd.DataFrame, rows: Sequence[PlacedRow], layers: Sequ
         x=_to_small_numbers((x0 + x1) / 2 * UNIT), width=_to_small_numbers((x1 - x0) * UNIT),
         base=_to_small_numbers(y0 * PX), y=_to_small_numbers((y1 - y0) * PX), name="Choice",
         customdata=facts, text=words, textposition="none", hovertemplate="%{text}<extra></extra>",
-        marker={"opacity": 0, "line": {"width": 0}}, meta={"is_control": True},
+        marker={"opacity": 0, "line": {"width": 0}}, meta={"is_control": True, "after_picks": ["extent"]},
     )  # fmt: skip
 
 
