@@ -183,6 +183,7 @@ def test_runs_are_measured_together_in_any_order(store: Store, library: Path) ->
         assert measurement_store.find_measurement_result("features", store, benchmark, run_id) is not None
 
 
+@pytest.mark.full
 def test_joint_maps_in_domain_have_the_images_of_the_experts_tasks(store: Store, library: Path) -> None:
     benchmark = Benchmark.load(library)
     ids = run_ids(store, "Pretrained", "Task Arithmetic w/ LwPTV")

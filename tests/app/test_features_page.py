@@ -47,12 +47,24 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
     known = {run.title: run.id for run in store.list_runs()}
     for title in WANTED:
-        for key in ("features", "tsne", "features_in_domain"):
+        for key in ("features", "tsne"):
             measure.measure(key, store, benchmark, known[title], context=Context(device="cpu"))
     together = join_run_ids(known[title] for title in ("Ties", "Pretrained", "Task Arithmetic w/ LwPTV"))
-    for suffix in ("", "_in_domain"):
-        measure.measure(f"joint_tsne{suffix}", store, benchmark, together, context=Context(device="cpu"))
-        measure.measure(f"merge_path{suffix}", store, benchmark, known["Ties"], context=Context(device="cpu"))
+    measure.measure("joint_tsne", store, benchmark, together, context=Context(device="cpu"))
+    measure.measure("merge_path", store, benchmark, known["Ties"], context=Context(device="cpu"))
+    (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with features and maps in domain of the pretrained model and two runs."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("inside"), ("task_arithmetic_lwptv", "ties"))
+    store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
+    known = {run.title: run.id for run in store.list_runs()}
+    together = join_run_ids(known[title] for title in ("Ties", "Pretrained", "Task Arithmetic w/ LwPTV"))
+    measure.measure("joint_tsne_in_domain", store, benchmark, together, context=Context(device="cpu"))
+    measure.measure("merge_path_in_domain", store, benchmark, known["Ties"], context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
@@ -150,14 +162,15 @@ IN_DOMAIN = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("query", "asks", "says"), IN_DOMAIN)
-def test_view_in_domain(look: Any, extracted: Path, query: dict[str, str], asks: str, says: str) -> None:
-    at = look("features", extracted, runs=chosen(extracted), image_domain="in domain", **query)
+def test_view_in_domain(look: Any, inside: Path, query: dict[str, str], asks: str, says: str) -> None:
+    at = look("features", inside, runs=chosen(inside), image_domain="in domain", **query)
     assert not at.exception and not at.error
     assert charts(at) == 1 and says in words(at)
     assert any(heading.value.startswith(asks) for heading in at.header)
     assert "Paper and measurement" not in words(at)
-    titles = {Benchmark.load(extracted).find_task(key).title for key in tiny.EXPERTS}
+    titles = {Benchmark.load(inside).find_task(key).title for key in tiny.EXPERTS}
     if query.get("features_view") != NUMBERS:
         assert set(at.selectbox(key="data_set").options) == {"all data sets", *titles}
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
@@ -173,16 +186,17 @@ def test_images_in_domain_are_offered_where_they_are_not_measured(
     assert ("features_in_domain", runs(library)["Pretrained"].id) in asked
 
 
-def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, extracted: Path, tmp_path: Path) -> None:
-    benchmark = Benchmark.load(extracted)
+@pytest.mark.full
+def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, inside: Path, tmp_path: Path) -> None:
+    benchmark = Benchmark.load(inside)
     some = dict(list(benchmark.experts.items())[:2])
     recipe = Recipe.build("task_arithmetic", {}, [], benchmark.pretrained, some)
     run = execute.execute(
         recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu")
     )
-    at = open_app("features", extracted, runs=run.id, image_domain="in domain")
+    at = open_app("features", inside, runs=run.id, image_domain="in domain")
     assert "merge fewer experts, so some are out of domain" in words(at)
-    at = open_app("features", extracted, runs=chosen(extracted), image_domain="in domain")
+    at = open_app("features", inside, runs=chosen(inside), image_domain="in domain")
     assert "merge fewer experts" not in words(at)
 
 

@@ -67,6 +67,7 @@ def test_a_click_on_a_block_or_a_layer_chooses_all_of_it_on_every_page(open_app:
     assert at.selectbox(key="image_block").value == "1"
 
 
+@pytest.mark.full
 def test_the_map_follows_the_prune_ratio_and_the_painting(open_app: Any, compared: Path) -> None:
     def lanes(at: Any) -> list[Any]:
         return [trace["marker"]["color"] for trace in read_spec(at)["data"] if trace["name"] == "Lane"]
