@@ -172,3 +172,12 @@ def test_a_map_that_cannot_be_read_leaves_the_page_and_says_why(
     monkeypatch.setattr(network_values, "read_map", refuse)
     at = open_app("masks", compared, run=runs(compared)[LWPTV].id)
     assert not at.exception and "Not shown: flags" in words(at) and "saliency_matrix" in chart_keys(at)
+
+
+def test_a_page_begins_with_its_own_quantity_unless_the_link_names_one(open_app: Any, compared: Path) -> None:
+    at = open_app("masks", compared, run=runs(compared)[LWPTV].id)
+    first = at.selectbox(key="network_quantity").value
+    assert first == "Kept by the final mask"
+    assert go(at, "drift").selectbox(key="network_quantity").value == "Layer drift"
+    linked = open_app("drift", compared, runs=runs(compared)[LWPTV].id, network_quantity=first)
+    assert linked.selectbox(key="network_quantity").value == first

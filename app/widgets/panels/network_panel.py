@@ -49,7 +49,8 @@ def draw_panel(
         if not titles:
             return
         first = QUANTITIES[network_values.choose_quantity(run, preferred, shown)].title
-        if st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # of another run, which has other quantities
+        is_of_other_page = view_state.is_entered() and not view_state.value_from_link(address.NETWORK_QUANTITY)
+        if is_of_other_page or st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # or of another run
             st.session_state.pop(address.NETWORK_QUANTITY, None)
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
             chart_view.draw_question(CHART, width="content")
