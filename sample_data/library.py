@@ -98,12 +98,15 @@ FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the model
 JOINT_MAPS = (FEATURES,)  # models whose features are on one map
 MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
+GRID_RATIOS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the grid that answers Home's sliders at once
+GRID_SCALINGS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTH_STEPS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
 DRM_COMPARED = ("drm_h", "drm_v", "ties_mean")
 SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = (  # presets, what is varied, title
     (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTH_STEPS}, ""),
     (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTH_STEPS}, ""),
+    (("task_arithmetic_lwptv",), {"lwptv.prune_ratio": GRID_RATIOS, "task_arithmetic.scaling": GRID_SCALINGS}, ""),
     (("lot",), {"lot.scaling": LOT_SCALINGS}, "LOT Fig. 3b: scaling of LOT Merging"),
     *(
         ((key,), {f"{find_preset(key).merge}.density": DENSITIES, f"{find_preset(key).merge}.scaling": LAMBDAS},

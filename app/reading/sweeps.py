@@ -20,10 +20,11 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data
 from app.reading import samples as images_drawn
-from merging.study.sweeps import sweep_session
+from merging.base.errors import MergingError
+from merging.study.sweeps import sweep_session, sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
+from merging.study.sweeps.sweep import LINE, PLANE, VALUES, NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
 from merging.study.sweeps.sweep_tables import (
     PlainRow,
@@ -39,6 +40,8 @@ from viz.figure_text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from merging.study.runs.run import Run
 
 MIN_IDLE_RATIO = 10.0  # while points are computed: least idle time between two updates of the tables, in update times
 MAX_POINTS = 40_000  # points of all sweeps in memory; a point takes a few kilobytes
@@ -178,6 +181,19 @@ def sweep_results(sweep: Sweep) -> SweepResults:
         cached.changes = changes
         cached.latest, cached.made_at, cached.make_seconds = latest, time.monotonic(), time.monotonic() - started
     return latest
+
+
+def find_grid(run: Run) -> SweepResults | None:
+    """The stored points over two parameters of this run's merge, if all of them are computed, with the run's own."""
+    recipe = run.recipe
+    for sweep in sweep_storage.list_sweeps(page_data.store()).values() if recipe else ():
+        is_grid = sweep.kind == VALUES and len(sweep.axes) == 2 and len(sweep.recipes) == 1
+        if is_grid and (sweep.recipes[0].steps, sweep.recipes[0].experts) == (recipe.steps, recipe.experts):
+            with contextlib.suppress(MergingError):  # its files are missing
+                results = sweep_results(sweep)
+                if results.complete and any(one.point.recipe.steps == recipe.steps for one in results.planned_points):
+                    return results
+    return None
 
 
 def _find_cached_sweep(sweep: Sweep) -> _CachedSweep:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import streamlit as st
@@ -23,11 +24,13 @@ PICTURE_PX = 180  # height of a small picture
 def describe_result(run: Run, stored: Sequence[Run]) -> str:
     """The averages of a run in lines, for the end of the streams on the map."""
     summary = page_data.summary(run, stored)
-    if summary is None:
-        return "merged"
-    return (
-        f"merged\nin {percent(summary.in_domain)}\nout {percent(summary.out_of_domain)}\nH {percent(summary.h_score)}"
-    )
+    return "merged" if summary is None else describe_averages(dataclasses.asdict(summary))
+
+
+def describe_averages(scores: Mapping[str, Any]) -> str:
+    """Averages in lines, by the names of a run's summary."""
+    shown = {"in": scores["in_domain"], "out": scores["out_of_domain"], "H": scores["h_score"]}
+    return "\n".join(["merged", *(f"{name} {percent(value)}" for name, value in shown.items())])
 
 
 def find_joint_models(run: Run, runs: Sequence[Run], stored: Sequence[Run]) -> tuple[list[Model], str]:
