@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from app import page_text
 from app.reading import measurements, page_data, recipes
 from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, run_choice
@@ -24,10 +25,8 @@ EXEMPLARS = "exemplars"
 CAT = "what CAT removes"
 MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
 FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
-FIRST_QUANTITIES = {  # of the map above each view, the first one that is stored
-    DEPTH: ("drift", "moved"), LAYERS: ("drift", "moved"), RESTORING: ("put_back_out", "first_order_out", "drift"),
-    CAT: ("update", "moved"),
-}  # fmt: skip
+# Of the map above a view of several runs, which is the first run's: the first quantity that is stored.
+FIRST_QUANTITIES = {DEPTH: ("drift", "moved"), CAT: ("update", "moved")}
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
     "No run recorded what CAT removes. Runs with the edit CAT in their chain show here how much of each task vector "
@@ -102,7 +101,10 @@ def main() -> None:
         run_picker.draw_other_networks_note(stored, other_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
         run_picker.draw_other_networks_note([run for run in stored if run not in runs], other_networks.CLIP_ONLY)
-        network_panel.draw_panel(chosen[0], FIRST_QUANTITIES[view])
+        if view in FIRST_QUANTITIES:
+            if len(chosen) > 1:
+                st.caption(f"The map shows {page_text.safe_text(chosen[0].name)}.")
+            network_panel.draw_panel(chosen[0], FIRST_QUANTITIES[view])
         if view == DEPTH:
             draw_measured(chosen, lambda pairs: by_depth.draw_view(pairs, stored))
         elif view == LAYERS:

@@ -33,7 +33,9 @@ NO_PRETRAINED = (
     "merge, are left out."
 )
 NO_MODULE = "These images belong to no merged task, so no module applies: features of {} are the merged model's own."
-FEWER_EXPERTS = "These images are of all experts' tasks; {} merge fewer experts, so some are out of domain for them."
+FEWER_EXPERTS = (
+    "These images are of all experts' tasks, of which some are out of domain for models with fewer experts: {}."
+)
 
 
 def choose_first_runs(runs: Sequence[Run]) -> list[str]:

@@ -67,6 +67,11 @@ def is_entered() -> bool:
     return bool(st.session_state.get(_ENTERED_KEY, True))
 
 
+def is_on_page(path: str) -> bool:
+    """Whether the page with this path is the one that is drawn."""
+    return path == f"screens/{st.session_state.get(_PAGE_KEY) or 'home'}.py"
+
+
 def forget_view() -> None:
     """Forget the page's view: the address counts, as when the page is entered."""
     st.session_state[_PAGE_KEY] = None

@@ -272,6 +272,7 @@ def choose_clicked(key: str) -> None:
     for field, kind in CHOSEN_FIELDS.items():
         if field in mark and (field != "task" or expert_names.has_expert(mark[field])):
             selection.choose_value(kind, mark[field])
+            chart_stage.redraw_page()  # other charts mark it, too
 
 
 def read_boxes(key: str) -> list[dict[str, Any]]:

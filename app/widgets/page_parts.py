@@ -58,15 +58,8 @@ kbd { color: inherit !important; opacity: 1 !important; }
   }
 }
 </style>"""
-WIDE_CHARTS = (
-    "network_map",
-    "feature_map",
-    "saliency_matrix",
-    "sign_layers",
-    "drift_layers",
-    "revert_map",
-    "first_order_map",
-)  # charts with a column for each block or model: on a phone they scroll sideways
+# Charts with a column for each block or model: on a phone they scroll sideways.
+WIDE_CHARTS = ("network_map", "feature_map", "saliency_matrix", "sign_layers", "drift_layers", "revert_map")
 LIGHT_COLORS = {"INK": "#1F2933", "GROUND": "white", "MARK": view_state.LINK_COLORS[False]}
 DARK_COLORS = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": view_state.LINK_COLORS[True]}
 PRIMARY_TEXT_CSS = """<style>
@@ -118,11 +111,12 @@ def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **q
 
 def draw_run_link(run_id: str, label: str, position: str, width: Any = "stretch") -> None:
     """Draw a run's name as a link to its page; on that page, which reads no second link, as a button that picks it."""
-    if view_state.relative_address().partition("?")[0] != "run":
+    if not view_state.is_on_page(pages.RUN):
         draw_page_link(pages.RUN, label, "", width, run=run_id)
     else:
         key = f"{position}_{run_id}"
-        st.button(label, key=key, on_click=run_choice.pick_run, args=(run_id,), type="tertiary", width=width)
+        if st.button(label, key=key, on_click=run_choice.pick_run, args=(run_id,), type="tertiary", width=width):
+            st.rerun()  # the tray is drawn apart from the page
 
 
 def pick_label(label: str, values: Mapping[str, str], key: str, **options: Any) -> str:

@@ -195,9 +195,9 @@ def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, inside: Path
         recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu")
     )
     at = open_app("features", inside, runs=run.id, image_domain="in domain")
-    assert "merge fewer experts, so some are out of domain" in words(at)
+    assert "out of domain for models with fewer experts" in words(at)
     at = open_app("features", inside, runs=chosen(inside), image_domain="in domain")
-    assert "merge fewer experts" not in words(at)
+    assert "with fewer experts" not in words(at)
 
 
 def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:

@@ -45,4 +45,11 @@ def test_the_menu_of_a_tensor_by_keyboard(app: App, lwptv_run: str) -> None:
     page.keyboard.press("Enter")
     app.wait_for_address("/drift?")
     app.wait_for_address("tensor=visual.")
+    app.settled()
+    page.locator(MAP).focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("menuitem", name="Put back").click()  # a view of the page itself
+    app.wait_for_address("drift_view=put+back")
+    app.settled()
+    expect(page.get_by_test_id("stException")).to_have_count(0)
     assert not app.problems

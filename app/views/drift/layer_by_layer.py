@@ -14,7 +14,7 @@ from app.session.click_errors import guarded_fragment
 from app.views.drift import other_networks
 from app.widgets import chart_view, page_parts, paper_line, run_picker, selection_pickers
 from app.widgets.jobs import measure_button
-from app.widgets.panels import put_back_panel
+from app.widgets.panels import network_panel, put_back_panel
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
@@ -43,6 +43,7 @@ REMOVED_NOTE = (
     "of such a direction or the score of such a scalar, in squared units of the layer's output. The share is of each "
     "task vector's squared norm."
 )
+FIRST_QUANTITIES = ("drift", "moved")  # of the map, the first one that is stored
 ABLATION_OFFER = "Accuracy with each kind of parameter reset to the pretrained model has not been measured for"
 
 
@@ -50,6 +51,7 @@ def draw_view(pairs: MeasuredRuns) -> None:
     """Draw one run in detail; the chart of a single layer shows the other runs, too."""
     runs = [run for run, _ in pairs]
     run = pick_one(runs, ready=[run for run in runs if measurements.find_measurement(measurements.ABLATION, run.id)])
+    network_panel.draw_panel(run, FIRST_QUANTITIES)
     measurement = next(measured for other_run, measured in pairs if other_run.id == run.id)
     draw_pictures(run, measurement, pairs)
     if not run.network:
@@ -60,6 +62,7 @@ def draw_view(pairs: MeasuredRuns) -> None:
 def draw_unmeasured(runs: Sequence[Run]) -> None:
     """Draw one tensor of a run without measured drift: its picker, its other views, and the effect of restoring."""
     run = pick_one(runs)
+    network_panel.draw_panel(run, FIRST_QUANTITIES)
     if run.network:
         return
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])

@@ -17,7 +17,7 @@ from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.widgets import chart_view, page_parts, selection_pickers
 from app.widgets.jobs import measure_button
-from app.widgets.panels import put_back_panel
+from app.widgets.panels import network_panel, put_back_panel
 from app.widgets.run_picker import pick_one
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+FIRST_QUANTITIES = ("put_back_out", "first_order_out", "drift")  # of the map, the first one that is stored
 CLICK_HINT = "Click a cell, or choose"
 POLL_SECONDS = 3.0  # between two updates of a running measurement
 MAX_TENSORS = 5  # tensors in the table
@@ -50,6 +51,7 @@ def draw_view(runs: Sequence[Run]) -> None:
     run = pick_one(
         runs, ready=[run for run in runs if measurements.find_measurement(measurements.RESET_TO_PRETRAINED, run.id)]
     )
+    network_panel.draw_panel(run, FIRST_QUANTITIES)
     if run.recipe is None:
         st.info("This run is not a merge, so there is nothing to put back.")
         return

@@ -12,7 +12,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements
 from app.reading.runs import network_values
-from app.session import address, benchmark_choice, selection, view_state
+from app.session import address, benchmark_choice, run_choice, selection, view_state
 from app.widgets import chart_stage, chart_view, selection_pickers
 from app.widgets.jobs import measure_button
 from app.widgets.panels.put_back_panel import SCOPE_EXTENTS
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHART, PANEL_KEY = "network_map", "network_panel"
+LISTENER_KEY = "network_keys"
 NOT_MEASURED = "This quantity has not been measured for"
 KEYS_HINT = "Click a tensor, a block or a layer's name. On the map, arrow keys choose and Enter opens a menu."
 SCOPES = {extent: scope for scope, extent in SCOPE_EXTENTS.items()}
@@ -87,7 +88,8 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
     )  # fmt: skip
     items = [*list(SCOPE_EXTENTS)[:3], *selection_pickers.list_views(address.TENSOR)]
     data = {"panel": PANEL_KEY, "items": items}
-    keys = _register_listener()(key="network_keys", data=data, on_press_change=lambda: None, height=0)
+    open_view = partial(_open_view_here, run.id)
+    keys = _register_listener()(key=LISTENER_KEY, data=data, on_press_change=open_view, height=0)
     if keys.press:
         _follow_key(run, table, tensor, str(keys.press))
 
@@ -124,6 +126,17 @@ def _choose_tensor(table: pd.DataFrame, tensor: str, extent: str) -> None:
         st.session_state[address.TENSOR_KIND] = (fitting or list(kinds))[0]
 
 
+def _open_view_here(run_id: str) -> None:
+    """Callback of a key: if the menu's view is on this page, choose it before its widgets are drawn, and the run."""
+    title = str(st.session_state[LISTENER_KEY].get("press"))
+    if title in selection_pickers.list_views(address.TENSOR):
+        path, _, _, view = selection_pickers.SELECTION_VIEWS[title]
+        if view_state.is_on_page(path):
+            run_choice.pick_run(run_id)
+            st.session_state.update(view)
+            chart_stage.redraw_page()
+
+
 def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
     """Choose the tensor in the direction of an arrow key, or do what the menu of the chosen tensor says."""
     from viz.figures.network.network_map import find_next_tensor
@@ -132,9 +145,10 @@ def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
         _choose_tensor(table, tensor, SCOPE_EXTENTS[key])
     elif key in selection_pickers.list_views(address.TENSOR):
         path, _, query = selection_pickers.link_view(key, {address.RUN: run.id})
-        st.switch_page(path, query_params=query | benchmark_choice.link_query())
+        if not view_state.is_on_page(path):
+            st.switch_page(path, query_params=query | benchmark_choice.link_query())
     elif (chosen := find_next_tensor(table, tensor, key)) != tensor:
-        selection.choose_value(address.TENSOR, chosen)
+        _choose_tensor(table, chosen, "tensor")
     st.rerun()
 
 
