@@ -84,7 +84,7 @@ def narrow_axis(name: str, axis: dict[str, Any]) -> dict[str, Any]:
     if name[0] == "y":
         return narrow
     if "ticktext" in axis:
-        narrow["ticktext"] = [tick if len(tick) < 5 else f"{tick[:3]}…" for tick in map(str, axis["ticktext"])]
+        narrow["ticktext"] = [tick if len(tick) < 5 else "…" for tick in map(str, axis["ticktext"])]
     return narrow | {"tickangle": 0, "nticks": 4}
 
 

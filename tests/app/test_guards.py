@@ -72,7 +72,7 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
             while not counts(url)[2] and time.monotonic() < limit:  # a click may come while the page is drawn anew
                 await client.press("run_button")
                 await asyncio.sleep(1)
-            before = (1 + (mode == "full"), 1, 1)  # the spare process, that of live previews, and the job, which is done
+            before = (1 + (mode == "full"), 1, 1)  # the spare process, the live previews, the job
             while (counts(url) != before or computing(url)) and time.monotonic() < limit:
                 await asyncio.sleep(0.2)
             assert counts(url) == before
