@@ -86,6 +86,6 @@ def test_a_narrow_figure_wraps_its_titles_and_shortens_its_ticks() -> None:
     axis = {"title": {"text": "Position in the network; numbers are blocks"}, "ticktext": ("stem", "0", "embedding")}
     narrow = figures.narrow_axis("xaxis", axis)
     assert narrow["title"]["text"] == "Position in the network;<br>numbers are blocks"
-    assert narrow["ticktext"] == ["stem", "0", "emb…"]
+    assert narrow["ticktext"] == ["stem", "0", "…"]
     assert figures.narrow_axis("yaxis", {"title": {"text": "Task"}, "ticktext": ("A",)})["title"] == {}
     assert figures.narrow_axis("yaxis2", {"title": {"text": "Drift:<br>1 − cosine"}})["title"]["text"] == "1 − cosine"
