@@ -44,17 +44,15 @@ def first_answer_seconds(estimate: Estimate) -> float:
     return estimate.seconds - (1 - share) * estimate.phases["evaluating"]
 
 
-def preview_request(recipe: Recipe, reference: Run | None, last: str = "") -> PreviewRequest:
+def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     """The request for a preview of a recipe, compared with a stored merge (None: with the pretrained model).
-
-    ``last`` is another recipe to compare with instead, as YAML.
 
     On a shared server it stops after the last of the stages, which use more and more images, and not at all images.
     """
     return PreviewRequest(
         recipe=recipe.to_yaml(), benchmark=str(page_data.job_queue().folder),
         store=str(page_data.store().root.absolute()),
-        run=reference.id if reference is not None and reference.kind == "merge" and not last else "", reference=last,
+        run=reference.id if reference is not None and reference.kind == "merge" else "",
         per_task=STAGE_SIZES[-1] if permissions.has_others() else None, base=str(Path.cwd()),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from merging.methods import registry
 from merging.methods.edits.manual import AFTER, BEFORE, MERGED
 from merging.methods.factor_rules import MAX_FACTOR, FactorRule, resolve
 from merging.methods.simplify_factors import simplify
-from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
+from merging.models.families import EMBEDDINGS, OUTPUT, UNMERGED, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
@@ -30,7 +30,8 @@ MANUAL = "manual"  # the key of the edit that multiplies task vectors by the fac
 class ChosenLayer:
     """A tensor, its whole section, its layer in all blocks, or all tensors of its role, as ``extent`` states.
 
-    A section is a block ("block 3"), the embeddings or the output. ``part`` is the layer's name in its block.
+    A section is a block ("block 3"), the embeddings or the output. ``part`` is the layer's name in its block; names of
+    tensors need not contain it.
     """
 
     tensor: str
@@ -39,13 +40,14 @@ class ChosenLayer:
     extent: str = TENSOR
     part: str = ""
 
-    def rule(self, factor: float, experts: Sequence[str] = ()) -> FactorRule:
-        """The rule that gives the layer this factor."""
+    def rule(self, factor: float, parameters: Sequence[Parameter], experts: Sequence[str] = ()) -> FactorRule:
+        """The rule that gives the layer, a layer of the ``parameters``, this factor."""
         selection: dict[str, tuple[str, ...]] = {"tensors": (glob.escape(self.tensor),)}
         if self.extent == ROLE:
             selection = {"roles": (self.role,)}
-        elif self.extent == LAYER and not self.tensor.endswith(self.part):  # else the layer is this tensor alone
-            selection = {"tensors": (f"*.{glob.escape(self.part)}[._]*",)}
+        elif self.extent == LAYER:
+            names = [p.name for p in parameters if p.part == self.part and p.role not in UNMERGED]
+            selection = {"tensors": tuple(map(glob.escape, names or [self.tensor]))}
         elif self.extent == BLOCK and self.section in (EMBEDDINGS, OUTPUT):
             selection = {"sections": (self.section,)}
         elif self.extent == BLOCK:
@@ -65,7 +67,7 @@ def scale_layer(
         ParameterError: the layer is not among the parameters, or a factor exceeds the limits of the manual edit.
     """
     step, before = _split_last_edit(recipe)
-    rule = layer.rule(factor)
+    rule = layer.rule(factor, parameters)
     matches = resolve([rule], 1.0, [MERGED], parameters)  # its ``rules`` are 1 for tensors of the layer, else 0
     if step is None:
         rules: tuple[FactorRule, ...] = (rule,)
@@ -75,7 +77,9 @@ def scale_layer(
     return replace(recipe, edits=(*before, _build_manual_step(rules, AFTER)), title=title)
 
 
-def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: str = "") -> Recipe:
+def restrict_to_expert(
+    recipe: Recipe, layer: ChosenLayer, expert: str, parameters: Sequence[Parameter], title: str = ""
+) -> Recipe:
     """The recipe whose merge takes only this expert's task vector in the layer, times ``single_factor``.
 
     The factor is at most ``MAX_FACTOR``; with a merge that would need more, the layer gets only a part of the expert's
@@ -83,7 +87,7 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
 
     With merges that sum, the layer then has the expert's own weights. With others it has their result for one expert,
     and merges with a threshold over all scalars also change other tensors. Scalars that an earlier edit prunes stay
-    pretrained.
+    pretrained. ``parameters`` are those of the pretrained model.
 
     Raises:
         RecipeError: the recipe does not merge this expert.
@@ -92,9 +96,9 @@ def restrict_to_expert(recipe: Recipe, layer: ChosenLayer, expert: str, title: s
     if expert not in names:
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _split_last_edit(recipe)
-    rules = [layer.rule(min(single_factor(recipe), MAX_FACTOR), [expert])]
+    rules = [layer.rule(min(single_factor(recipe), MAX_FACTOR), parameters, [expert])]
     if other_experts := [name for name in names if name != expert]:
-        rules.insert(0, layer.rule(0.0, other_experts))  # sets their task vectors in the layer to zero
+        rules.insert(0, layer.rule(0.0, parameters, other_experts))  # sets their task vectors in the layer to zero
     after = () if step is None else (step,)
     return replace(recipe, edits=(*before, _build_manual_step(tuple(rules), BEFORE), *after), title=title)
 

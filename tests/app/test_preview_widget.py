@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import streamlit as st
 from page_harness import charts, press, words
 from streamlit.testing.v1 import AppTest
 
 import merging
 from app.reading import page_data, previews
+from app.widgets.panels import preview_panel
 from app.widgets.panels.preview_panel import EARLIER_NOTE, LAST_LABEL
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.recipe import Recipe
@@ -158,6 +160,36 @@ def test_a_preview_is_compared_with_the_last_setting(
     assert not at.run().exception and len(bench.asked) == 4 and len(at.metric) == 3
     next(toggle for toggle in at.toggle if toggle.label == LAST_LABEL).set_value(False).run()
     assert bench.asked[-1].reference == "" and bench.asked[-1].recipe == bench.asked[3].recipe
+
+
+def test_the_last_of_two_quick_clicks_on_live_counts(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = open_app("merge", library, chain="ties")
+    key = next(toggle for toggle in at.toggle if toggle.label == "live").key
+    for value in (True, False, True):
+        at.toggle(key=key).set_value(value).run()  # the key stays, so that a click never reaches an old widget
+        assert [toggle.value for toggle in at.toggle if toggle.label == "live"] == [value]
+    press(at, "Stop")
+    assert not at.toggle(key=key).value and not at.exception
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "pretrained", "experts"), [("other", "base", "ab"), ("here", "other", "ab"), ("here", "base", "a")]
+)
+def test_the_last_setting_is_of_the_same_benchmark_and_models(
+    monkeypatch: pytest.MonkeyPatch, bench: StandIn, benchmark: str, pretrained: str, experts: str
+) -> None:
+    monkeypatch.setattr(st, "session_state", {})
+    first, second = (
+        Recipe.build("ties", {"scaling": scaling}, (), "base", {"a": "a", "b": "b"}) for scaling in (0.2, 0.4)
+    )
+    other = Recipe.build("ties", {}, (), pretrained, {name: name for name in experts})
+    request = PreviewRequest(recipe=second.to_yaml(), benchmark="here", store="")
+    preview_panel._request_preview(replace(request, recipe=other.to_yaml(), benchmark=benchmark), "merge")
+    assert preview_panel._find_last(second, request, "merge") == ""
+    preview_panel._request_preview(replace(request, recipe=first.to_yaml()), "merge")
+    assert preview_panel._find_last(second, request, "merge") == first.to_yaml()
 
 
 def test_short_previews_are_live_by_themselves(

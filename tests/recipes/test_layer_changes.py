@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
+from namings import to_naming
 
 import merging
 from merging.base.errors import RecipeError
-from merging.models.families import classify_parameters
+from merging.methods.factor_rules import resolve
+from merging.models.families import UNMERGED, classify_parameters
 from merging.recipes.layer_changes import ChosenLayer, restrict_to_expert, scale_layer, single_factor
 from merging.recipes.recipe import Recipe
 
@@ -60,6 +62,23 @@ def test_the_ends_of_the_network_count_as_blocks(section):
     assert changed(merged(plain), after) == {p.name for p in PARAMETERS if p.section == section}
 
 
+NAMINGS = {
+    "open_clip": BASE,
+    "Hugging Face": to_naming(BASE, "hf"),
+    "tower": {name.removeprefix("visual."): value for name, value in BASE.items()},
+}
+
+
+@pytest.mark.parametrize("naming", NAMINGS)
+def test_a_layer_in_all_blocks_is_all_tensors_of_its_part_in_every_naming(naming):
+    parameters = [p for p in classify_parameters(NAMINGS[naming]) if p.role not in UNMERGED]
+    for one in parameters:
+        rule = ChosenLayer(one.name, one.section, str(one.role), "layer", one.part).rule(0.5, parameters)
+        factors = resolve([rule], 1.0, ["merged"], parameters)
+        selected = [name for name, value in zip(factors.tensors, factors.values[0], strict=True) if value == 0.5]
+        assert selected == [p.name for p in parameters if p.part == one.part]
+
+
 def test_changes_of_one_recipe_multiply():
     plain = recipe()
     half = scale_layer(plain, LAYER, 0.5, PARAMETERS)
@@ -87,7 +106,7 @@ def test_the_factor_of_a_single_expert(merge, params, factor):
 
 
 def test_a_small_coefficient_gives_back_as_much_as_the_edit_takes():
-    after = merged(restrict_to_expert(recipe("task_arithmetic", {"scaling": 0.05}), LAYER, "digits"))
+    after = merged(restrict_to_expert(recipe("task_arithmetic", {"scaling": 0.05}), LAYER, "digits", PARAMETERS))
     half = BASE[TENSOR] + (EXPERTS["digits"][TENSOR] - BASE[TENSOR]) / 2
     torch.testing.assert_close(after[TENSOR], half, rtol=0, atol=1e-5)
 
@@ -95,27 +114,27 @@ def test_a_small_coefficient_gives_back_as_much_as_the_edit_takes():
 @pytest.mark.parametrize("merge", ["task_arithmetic", "weight_averaging"])
 def test_a_sum_gives_a_layer_back_to_its_expert(merge):
     plain = recipe(merge)
-    given = restrict_to_expert(plain, LAYER, "digits")
+    given = restrict_to_expert(plain, LAYER, "digits", PARAMETERS)
     after = merged(given)
     torch.testing.assert_close(after[TENSOR], EXPERTS["digits"][TENSOR], rtol=0, atol=1e-5)
     assert changed(merged(plain), after) == {TENSOR}
     both = merged(scale_layer(given, LAYER, 0.0, PARAMETERS))  # what works after the merge stays last
     assert torch.equal(both[TENSOR], BASE[TENSOR])
-    again = restrict_to_expert(scale_layer(plain, LAYER, 0.5, PARAMETERS), LAYER, "digits")
+    again = restrict_to_expert(scale_layer(plain, LAYER, 0.5, PARAMETERS), LAYER, "digits", PARAMETERS)
     assert [step.params.values()["when"] for step in again.edits] == ["before", "after"]
 
 
 def test_one_expert_alone_is_given_its_layer():
     alone = Recipe.build("task_arithmetic", experts={"digits": "memory"})
-    after = merged(restrict_to_expert(alone, LAYER, "digits"), {"digits": EXPERTS["digits"]})
+    after = merged(restrict_to_expert(alone, LAYER, "digits", PARAMETERS), {"digits": EXPERTS["digits"]})
     torch.testing.assert_close(after[TENSOR], EXPERTS["digits"][TENSOR], rtol=0, atol=1e-5)
 
 
 def test_an_expert_that_is_not_merged_is_refused():
     with pytest.raises(RecipeError, match="does not merge 'tigers'"):
-        restrict_to_expert(recipe(), LAYER, "tigers")
+        restrict_to_expert(recipe(), LAYER, "tigers", PARAMETERS)
 
 
 def test_a_name_with_signs_of_patterns_means_itself():
     hostile = ChosenLayer("a[b]*?", "embeddings", "embedding")
-    assert hostile.rule(0.0).tensors == ("a[[]b][*][?]",)
+    assert hostile.rule(0.0, PARAMETERS).tensors == ("a[[]b][*][?]",)

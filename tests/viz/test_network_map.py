@@ -106,7 +106,7 @@ def test_a_network_is_drawn_from_what_describe_says_of_it(name: str, sections: d
     assert sorted(box.tensor for box in all_boxes(rows)) == sorted(tensors["tensor"])
     corners = [(index, box.x0, box.y0) for index, row in enumerate(rows) for box in row.boxes]
     assert len(set(corners)) == len(tensors)
-    figure = viz.draw("network_map", tensors.assign(value=1.0), quantity="moved", compact=True)
+    figure = viz.draw("network_map", tensors.assign(value=1.0), quantity="moved", size="low")
     assert len(figure.data[0].x) == len(figure.data[1].x) == len(tensors)
     assert len(json.dumps(json.loads(figure.to_json()), separators=(",", ":"))) < MAX_BYTES
 
@@ -194,7 +194,7 @@ def test_the_file_has_every_value_that_the_map_shows() -> None:
 def test_every_quantity_is_drawn_with_gaps(quantity: str, difference: bool) -> None:
     table = viz_tables.network_map(3, 2)
     table["value"] = np.where(np.arange(len(table)) % 5 == 0, np.nan, np.linspace(0, 1, len(table)).round())
-    figure = viz.draw("network_map", table, quantity=quantity, difference=difference, compact=True)
+    figure = viz.draw("network_map", table, quantity=quantity, difference=difference, size="low")
     lanes = figure.data[1]
     per_expert = QUANTITIES[quantity].per_expert
     assert 0 < len(lanes.x) <= len(table) // (1 if per_expert else 3)
@@ -208,7 +208,7 @@ def test_a_map_of_24_blocks_and_8_experts_is_small() -> None:
 
 def test_blocks_and_layers_take_clicks_and_are_outlined_as_a_whole() -> None:
     table = viz_tables.network_map(2, 3)
-    figure = viz.draw("network_map", table, compact=True)
+    figure = viz.draw("network_map", table, size="low")
     fields = [tuple(row) for row in figure.data[-1].customdata]
     sections, parts = table.groupby("section", sort=False), table[table["section"].str.startswith("block")]["part"]
     assert {names for names in fields if names[2] == "block"} == {
@@ -219,7 +219,7 @@ def test_blocks_and_layers_take_clicks_and_are_outlined_as_a_whole() -> None:
     tensor = next(str(name) for name in table["tensor"] if "0.mlp.c_fc.weight" in name)
     boxes = dict(zip((row[0] for row in figure.data[0].customdata), zip(figure.data[0].x, strict=True), strict=True))
     for extent, count in (("tensor", 1), ("block", 1), ("layer", 3)):
-        drawn = viz.draw("network_map", table, compact=True, selected=tensor, extent=extent)
+        drawn = viz.draw("network_map", table, size="low", selected=tensor, extent=extent)
         outlines = [shape for shape in drawn.layout.shapes if shape.name == "selected"]
         assert len(outlines) == count
         inside = {name for name, (x,) in boxes.items() if any(shape.x0 <= x <= shape.x1 for shape in outlines)}
@@ -227,8 +227,21 @@ def test_blocks_and_layers_take_clicks_and_are_outlined_as_a_whole() -> None:
         assert block <= inside if extent == "block" else tensor in inside
 
 
+def test_a_small_map_has_room_for_its_ends_and_no_names_of_layers() -> None:
+    table = viz_tables.network_map(2, 12)
+    figure = viz.draw("network_map", table, size="small")
+    assert "layer" not in {row[2] for row in figure.data[-1].customdata}
+    texts = {note.text: note.x for note in figure.layout.annotations}
+    assert {"input", "output"} <= set(texts) and not [text for text in texts if text.startswith("all ")]
+    low, high = figure.layout.xaxis.range
+    px = (400 - figure.layout.margin.l - figure.layout.margin.r) / (high - low)  # of a unit, 400 px wide
+    assert (texts["input"] - low) * px >= 30 and (high - texts["output"]) * px >= 36  # the words are as wide
+    layers = [note for note in viz.draw("network_map", table, size="low").layout.annotations if note.name == "layer"]
+    assert len(layers) == table[table["section"] == "block 0"]["part"].nunique()
+
+
 def test_answers_by_depth_are_as_wide_as_a_low_map() -> None:
-    low_map = viz.draw("network_map", viz_tables.network_map(2, 6), compact=True).layout
+    low_map = viz.draw("network_map", viz_tables.network_map(2, 6), size="low").layout
     answers = viz.draw("image_lens", viz_tables.image_lens(3), depths=(-0.1, 8.0)).layout
     assert (answers.margin.l, answers.margin.r) == (low_map.margin.l, low_map.margin.r)
     for axis in (answers.xaxis, answers.xaxis2, answers.xaxis3):

@@ -110,7 +110,7 @@ def draw_canvas(sheet: PaintSheet) -> None:
         )
     values = sheet.canvas_table(painting.factors).set_index(["tensor", "expert"])["factor"]
     with st.container(key=network_panel.PANEL_KEY):
-        network_panel.draw_map(sheet.run, network_values.read_map_of(sheet.run, values), "factor", compact=True)
+        network_panel.draw_map(sheet.run, network_values.read_map_of(sheet.run, values), "factor", size="low")
     chart_view.draw_question(paint_tools.CANVAS)
     shape = paint_tools.draw_tool_bar(len(painting.strokes), len(painting.undone_strokes))
     chart_slot = st.container()

@@ -75,7 +75,7 @@ def _draw_map(run: Run) -> None:
     with contextlib.suppress(MergingError):  # the page of the run states what is missing
         table = network_values.read_map(run, quantity)
         chart_view.draw_small_chart(
-            "network_map", table, MAP_PX, pages.RUN, "hub", {address.RUN: run.id}, quantity=quantity, compact=True,
+            "network_map", table, MAP_PX, pages.RUN, "hub", {address.RUN: run.id}, quantity=quantity, size="small",
             experts=list(run.experts),
         )  # fmt: skip
         st.caption(f"{QUANTITIES[quantity].title_with_unit(False)}, tensor by tensor.")

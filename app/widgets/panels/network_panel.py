@@ -66,7 +66,7 @@ def draw_panel(
         except CheckpointError as error:
             st.caption(f"Not shown: {page_text.safe_text(error, 600)}")
             return
-        options = {"question_drawn": True, "compact": compact, "by_area": by_area, "result": result}
+        options = {"question_drawn": True, "size": "low" if compact else "full", "by_area": by_area, "result": result}
         draw_map(run, table, quantity, other_run=other_run, **options)
         for one in (run, *([other_run] if other_run else [])):
             if quantity not in shown and (missing := network_values.find_missing_measurement(one, quantity)):

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.4  # between two checks while a preview is computed
 CHART_KEY = "preview_change"
 SHORT_SECONDS = 5.0  # previews whose first answer takes less are live without asking
-# In the session, by key: whether updates are automatic, the key whose chart is drawn, the last two recipes that were
-# previewed, and the last answer with its reference.
-_LIVE_KEYS, _OPEN_KEY, _RECIPES_KEY, _ANSWER_KEY = (
-    f"_preview_{name}" for name in ("live", "open", "recipes", "answer")
-)
+# Keys of the session, whose values are by the preview's key.
+_LIVE_KEYS = "_preview_live"  # whether the visitor chose automatic updates
+_OPEN_KEY = "_preview_open"  # the key of the preview whose chart is drawn
+_RECIPES_KEY = "_preview_recipes"  # the last two recipes that were previewed on a benchmark
+_ANSWER_KEY = "_preview_answer"  # the last answer on a benchmark, with its reference
 PREVIEW_HELP = (
     "Merges in memory and evaluates 8 images of every task, then 16, 32, 64 and all of the choosing half. "
     "A preview is not a run: nothing is stored."
@@ -57,9 +57,10 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float
     if refused_action.draw_recipe_refusal(recipe, f"preview_{key}", VisitorAction.PREVIEW):
         return
     recipe = replace(recipe, title=recipe.title or page_text.chain_title(recipe))
-    last = next((text for text in _session_values(_RECIPES_KEY).get(key, ()) if text != recipe.to_yaml()), "")
-    compares_last = bool(last and st.session_state.get(f"preview_last_{key}"))
-    request = previews.preview_request(recipe, reference, last if compares_last else "")
+    request = previews.preview_request(recipe, reference)
+    last = _find_last(recipe, request, key)
+    if compares_last := bool(last and st.session_state.get(f"preview_last_{key}")):
+        request = replace(request, run="", reference=last)
     live = _session_values(_LIVE_KEYS).get(key, seconds < SHORT_SECONDS and not permissions.has_others())
     if live and not session.is_single_chart() and previews.preview_state(request, key) is None:
         _request_preview(request, key)
@@ -97,9 +98,11 @@ def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=PREVIEW_HELP):
             _request_preview(request, key)
             st.rerun()  # the whole page, which then polls
-        live_key = f"preview_live_{key}_{live}"  # a new one where another recipe has another default
-        if (chosen := st.toggle("live", live, key=live_key, help=LIVE_HELP)) != live:
-            _session_values(_LIVE_KEYS)[key] = chosen
+        live_key, choices = f"preview_live_{key}", _session_values(_LIVE_KEYS)
+        if st.session_state.get(live_key) != choices.get(key, live):  # also where another recipe has another default
+            st.session_state[live_key] = choices.get(key, live)
+        keep_choice = lambda: choices.update({key: st.session_state[live_key]})  # noqa: E731
+        if st.toggle("live", key=live_key, help=LIVE_HELP, on_change=keep_choice) != live:
             st.rerun()  # the whole page, which then previews
         if has_last and st.toggle(LAST_LABEL, key=f"preview_last_{key}", help=LAST_HELP) != bool(request.reference):
             st.rerun()  # the whole page, which then asks for the other comparison
@@ -112,6 +115,14 @@ def _session_values(name: str) -> dict[Any, Any]:
     return values
 
 
+def _find_last(recipe: Recipe, request: PreviewRequest, key: str) -> str:
+    """The recipe, as YAML, that was previewed before this one with the same models and benchmark; empty if none was."""
+    texts = [text for text in _session_values(_RECIPES_KEY).get((key, request.benchmark), ()) if text != request.recipe]
+    models = recipe.pretrained, recipe.experts
+    others = ((text, Recipe.from_yaml(text)) for text in texts)
+    return next((text for text, other in others if (other.pretrained, other.experts) == models), "")
+
+
 def _stop_preview(key: str) -> None:
     _session_values(_LIVE_KEYS)[key] = False
     previews.cancel_preview(key)
@@ -119,8 +130,8 @@ def _stop_preview(key: str) -> None:
 
 def _request_preview(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN_KEY] = key
-    recipes = _session_values(_RECIPES_KEY)
-    recipes[key] = list(dict.fromkeys([request.recipe, *recipes.get(key, ())]))[:2]
+    recipes, place = _session_values(_RECIPES_KEY), (key, request.benchmark)
+    recipes[place] = list(dict.fromkeys([request.recipe, *recipes.get(place, ())]))[:2]
     previews.request_preview(request, key)
 
 

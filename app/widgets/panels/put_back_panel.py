@@ -96,10 +96,11 @@ def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, action: str, ro
     from merging.recipes import layer_changes
 
     scope, title = _scope_in_words(layer, rows), clean_text(run.name, 60)
+    parameters = read_parameters(rows)
     if action == GIVE_BACK:
         expert, expert_title = _pick_expert(run)
         changed = layer_changes.restrict_to_expert(
-            recipe, layer, expert, f"{title}, {clean_text(scope)} as {expert_title}'s"
+            recipe, layer, expert, parameters, f"{title}, {clean_text(scope)} as {expert_title}'s"
         )
         full_factor = layer_changes.single_factor(recipe)  # with it the layer gets the expert's own weights
         factor = min(full_factor, MAX_FACTOR)
@@ -114,9 +115,7 @@ def _change_recipe(run: Run, recipe: Recipe, layer: ChosenLayer, action: str, ro
     if action == SCALE:
         factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
     change = "put back" if factor == 0 else f"times {factor:g}"
-    changed = layer_changes.scale_layer(
-        recipe, layer, factor, read_parameters(rows), f"{title}, {clean_text(scope)} {change}"
-    )
+    changed = layer_changes.scale_layer(recipe, layer, factor, parameters, f"{title}, {clean_text(scope)} {change}")
     return changed, SCALE_NOTE.format(scope=_bold(scope), factor=factor)
 
 

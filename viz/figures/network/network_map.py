@@ -28,6 +28,7 @@ LINE_PX = 3.0  # half the height of the residual line in a compact map
 ROW_GAP, LABEL_PX, TITLE_PX = 8, 16, 18  # px: between rows, under a row for its labels, and over it for its name
 LAYERS_PX, MAX_LAYERS = 18, 10  # px under all rows for the names of layers; with more layers there are no names
 END_SHARE = 0.01  # of the width, before and after a map without streams
+END_SHARES = {"full": (END_SHARE, END_SHARE), "low": (END_SHARE, END_SHARE), "small": (0.12, 0.12)}  # room for words
 COLOR_BAR_PX, RESULT_PX = 56, 92  # px: above the map for its color bar, and at its right for the merged model
 COLOR_STEPS = 10_000  # of the color scale: colors are whole numbers, so that figures stay small
 MAX_LABELS, MAX_COMPACT_TICKS = 16, 4  # numbers of blocks under a row, and ticks of a low color bar
@@ -56,7 +57,7 @@ def network_map(
     selected: str | None = None,
     extent: str = "tensor",
     by_area: bool = False,
-    compact: bool = False,
+    size: str = "full",
     result: str = "",
     limits: heat_maps.Limits = None,
 ) -> Picture:
@@ -66,18 +67,19 @@ def network_map(
     (squared L2 norms of the expert's task vector and of the pretrained weights), kept (whether the expert's mask keeps
     the tensor), opposed (share of the scalars at which another expert's sign is opposed, averaged over the others). The
     last four draw the experts' streams: as wide as their relative update, gray where pruned, split where signs are
-    opposed. ``quantity`` is a key of ``QUANTITIES``; ``by_area`` draws areas by the number of scalars; a ``compact``
-    map is low and has no streams; ``result`` is a text about the merged model, in lines, at the end of the streams.
+    opposed. ``quantity`` is a key of ``QUANTITIES``; ``by_area`` draws areas by the number of scalars. ``size`` is
+    full, low (no streams) or small (no names of layers, too). ``result`` is a text at the end of the streams.
     Outlined is the tensor ``selected``, its block, its layer in all blocks, or all of its role, as ``extent`` states.
     """
     shown = QUANTITIES[check_option("quantity", quantity, tuple(QUANTITIES))]
+    compact = check_option("size", size, tuple(END_SHARES)) != "full"
     present = set(distinct_names(table["expert"])) if "expert" in table else set()
     names = [name for name in experts or distinct_names(table.get("expert", ())) if name in present]
     has_streams = not compact and bool(names) and {"square", "weight_square"} <= set(table)
     lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     heights = COMPACT if compact else FULL
-    heights, layers = heights._replace(gap=heights.gap + lanes), _list_layers(tensors)
+    heights, layers = heights._replace(gap=heights.gap + lanes), [] if size == "small" else _list_layers(tensors)
     rows = _stack_rows(lay_out_network(tensors, heights, by_area), lanes, bool(layers))
     ends = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
     boxes = np.array([ends[str(name)] for name in tensors["tensor"]])
@@ -97,7 +99,8 @@ def network_map(
     fig.add_trace(_draw_targets(tensors, rows, layers, has_streams))
     shapes += _outline(tensors, boxes, selected, extent)
     top = 8 if compact else COLOR_BAR_PX
-    _lay_out(fig, rows, layers, result if has_streams else "", has_streams)
+    shares = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else END_SHARES[size]
+    _lay_out(fig, rows, layers, result if has_streams else "", shares)
     sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact else {"l": 8, "r": 12}
     if has_streams:
         sides = {"l": update_streams.label_width(names), "r": RESULT_PX if result else 12}
@@ -303,14 +306,13 @@ def _outline(tensors: pd.DataFrame, boxes: npt.NDArray[np.int64], selected: str 
         yield {"type": "rect", **ends, "line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
 
 
-def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: Sequence[str], result: str, has_streams: bool) -> None:
+def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: list[str], result: str, shares: Sequence[float]) -> None:
     """The axis along the network, the labels of sections, the names of rows and of layers, and the result."""
     width = max(placed.row.width for placed in rows)
-    fan, tail = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else (END_SHARE, END_SHARE)
     fig.update_xaxes(
         visible=False,
         title={"text": "Depth, in the direction of the data"},
-        range=[-fan * width * UNIT, width * (1 + tail) * UNIT],
+        range=[-shares[0] * width * UNIT, width * (1 + shares[1]) * UNIT],
         fixedrange=True,
     )
     faded = {"color": theme.FADED, "size": theme.SMALL_SIZE}
