@@ -37,7 +37,7 @@ _SESSION_NAME_KEY = "_session_name"
 
 
 def session_name() -> str:
-    """A random name for this session, which no other session can guess; it is stored only in the session."""
+    """A random name for this session, which no other can guess; it is stored in the session and with its orders."""
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
         return ""
     if _SESSION_NAME_KEY not in st.session_state:
@@ -77,9 +77,9 @@ class SessionQueue:
     @click_errors.guard_callback
     @requires(VisitorAction.MEASURE)
     def measure_after(self, job_id: str, keys: Sequence[str]) -> None:
-        """Let these measurements of its run follow a job, even if the browser is closed; without ``keys`` none."""
+        """Let these measurements of its run follow a job for this session, even if the browser is closed, or none."""
         self._require_own(job_id)
-        self.runner.order_measurements(job_id, keys)
+        self.runner.order_measurements(job_id, keys, self.session)
 
     @requires(VisitorAction.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:

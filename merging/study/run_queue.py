@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,25 +72,29 @@ class RunQueue(JobQueue):
 
         return is_scored(opened, [run for run in self.store.list_copies(run_id) if run.has_model or not need_model])
 
-    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Sequence[str]) -> None:
+    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Mapping[str, Sequence[str]]) -> None:
         from merging.images.benchmarks.benchmark import Benchmark
 
         opened = Benchmark.load(Path(benchmark)) if benchmark else None
         job = self.submit(Recipe.from_yaml(recipe_yaml), benchmark=opened)
-        if ordered:
-            self.order_measurements(job.id, ordered)
+        for session, keys in ordered.items():
+            self.order_measurements(job.id, keys, session)
 
-    def _measure_run(self, run_id: str, keys: Sequence[str], benchmark: str, sessions: Sequence[str]) -> str:
-        run, problems = self.store.get_run(run_id), []
-        for key in keys if run.has_scores or run.network else ():
+    def _measure_run(self, run_id: str, ordered: Mapping[str, Sequence[str]], benchmark: str) -> str:
+        try:
+            run = self.store.get_run(run_id)
+        except MergingError as problem:  # it was deleted in this moment
+            return str(problem)
+        problems: list[str] = []
+        wanted = [(session, key) for session, keys in ordered.items() for key in keys if run.has_scores or run.network]
+        for session, key in wanted:
             kind = find_measurement(key)
             if kind.reads_table and kind.reads_table not in run.tables:
                 continue
-            for session in sessions:
-                try:
-                    self.submit_measurement(key, run_id, benchmark, [run], session)
-                except MergingError as problem:
-                    problems.append(f"{kind.title}: {problem}")
+            try:
+                self.submit_measurement(key, run_id, benchmark, [run], session)
+            except MergingError as problem:
+                problems.append(f"{kind.title}: {problem}")
         return " ".join(dict.fromkeys(problems))
 
     def submit_measurement(

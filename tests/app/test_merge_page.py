@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from page_harness import MAIN, SLOW, find_buttons, named, press, run_until_idle, words
+from stand_in_jobs import SLEEP
 from streamlit.testing.v1 import AppTest
 
 from app import page_text
 from app.reading import page_data
 from app.session.draft import parse_chain
+from app.session.job_queue import SessionQueue
+from merging.base import modes
 from merging.recipes.presets import PRESETS
-from merging.recipes.recipe import Exemplars
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.tasks.queue.job_records import Job, JobFiles, State
 
 
 def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
@@ -59,6 +65,53 @@ def test_progress_stands_beside_run_also_after_a_reload(open_app: Any, library: 
     again = run_until_idle(again)
     assert "is done" in words(again) and named(again, "run") == [started["started"]]  # taken in hand
     run_until_idle(at)
+
+
+@pytest.fixture
+def shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that several people share; its jobs do nothing until they are stopped."""
+
+    def start(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
+        with (files.folder / "log.txt").open("wb") as log:
+            return subprocess.Popen([sys.executable, "-c", SLEEP], stdout=log, start_new_session=True)
+
+    monkeypatch.setenv(modes.SHARED_VARIABLE, "1")
+    monkeypatch.setattr(JobFiles, "start", start)
+
+
+def follow_link(started: str) -> AppTest:
+    """Merge in another session, opened by a link that names a started run."""
+    other = AppTest.from_file(str(MAIN), default_timeout=SLOW)
+    other.switch_page("screens/merge.py")
+    other.query_params["started"] = started
+    return other.run()
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_link_shows_another_sessions_run_and_changes_nothing(open_app: Any, library: Path) -> None:
+    at = press(open_app("merge", library, chain="ties:density=0.47"), "Run")
+    (started,) = named(at, "started")
+    runner = page_data.job_queue().runner
+    runner.order_measurements(started, ["drift"], at.session_state["_session_name"])
+    assert find_buttons(at.run(), "Do not measure it afterwards") and at.session_state["_watched"] == started
+    other = follow_link(started)
+    assert not other.exception and "density 0\\.47" in words(other)
+    assert not find_buttons(other, "Do not measure it afterwards") and "_watched" not in other.session_state
+    press(at, "Do not measure it afterwards")
+    assert not runner.get(started).followed_by
+
+
+@pytest.mark.usefixtures("shared")
+def test_a_link_does_not_submit_the_merge_of_another_sessions_command(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_app("merge", library)
+    submitted: list[Recipe] = []
+    monkeypatch.setattr(SessionQueue, "submit", lambda _queue, recipe: submitted.append(recipe))
+    command = Job("read-x", "Reading", State.DONE, kind="read", words=("digest",), recipe_yaml="merge: ties\n")
+    monkeypatch.setattr(SessionQueue, "get", lambda _queue, _job_id: command)
+    other = follow_link("read-x")
+    assert not other.exception and not submitted and "Reading" in words(other)
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from plain_recipes import plain_recipe
 from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_command, wait_for_end, wait_until
 
 from merging.base import free_memory
-from merging.base.errors import CheckpointError, StoreError
+from merging.base.errors import CheckpointError, ModeError, StoreError
 from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.tasks.context import Context
@@ -196,13 +197,13 @@ def test_measurements_follow_a_run_unless_they_are_cancelled(
     child(f"import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.02)")
     recipe = plain_recipe(tiny_benchmark)
     job = runner.submit(recipe, benchmark=tiny_benchmark, session="mine")
-    runner.order_measurements(job.id, ORDERED)
-    assert runner.get(job.id).followed_by == tuple(ORDERED)
-    runner.order_measurements(job.id, ordered)  # again, or none
+    runner.order_measurements(job.id, ORDERED, "mine")
+    assert runner.get(job.id).followed_by == {"mine": ORDERED}
+    runner.order_measurements(job.id, ordered, "mine")  # again, or none
     execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     gate.touch()
     done = wait_for_end(runner, job.id)
-    assert (done.state, done.error, done.followed_by) == (State.DONE, "", ())
+    assert (done.state, done.error, done.followed_by) == (State.DONE, "", {})
     following = [job for job in runner.list_jobs() if job.kind != "merge"]
     assert {job.kind for job in following} == measured
     assert {(job.subject, job.benchmark) for job in following} <= {(done.subject, str(tiny_benchmark.folder))}
@@ -231,6 +232,88 @@ def test_what_is_ordered_when_the_run_ends_is_not_forgotten(runner, store, child
     execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     runner.order_measurements(job.id, ["drift"])
     assert {job.kind for job in runner.list_jobs()} == {"merge", "drift"}
+
+
+@pytest.fixture
+def gated(runner, store, child, tiny_benchmark, tmp_path):
+    """A merge of "mine" and "yours" that computes until the returned function ends it, with its run stored."""
+    gate = tmp_path / "go on"
+    child(f"import pathlib, time\nwhile not pathlib.Path({str(gate)!r}).exists(): time.sleep(0.02)")
+    recipe = plain_recipe(tiny_benchmark)
+    job = runner.submit(recipe, benchmark=tiny_benchmark, session="mine")
+    runner.submit(recipe, benchmark=tiny_benchmark, session="yours")
+    execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+
+    def end():
+        gate.touch()
+        return wait_for_end(runner, job.id)
+
+    return job, end
+
+
+@pytest.mark.parametrize("yours", [[], ["features"]])
+def test_a_session_changes_and_gets_only_its_own_order(runner, gated, yours):
+    job, end = gated
+    runner.order_measurements(job.id, ["drift"], "mine")
+    runner.order_measurements(job.id, ["features"], "yours")
+    runner.order_measurements(job.id, yours, "yours")
+    assert end().error == ""
+    assert runner.list_awaited_jobs("mine") == {job.id, f"drift-{job.subject}"}
+    assert runner.list_awaited_jobs("yours") == {job.id, *(f"{key}-{job.subject}" for key in yours)}
+
+
+def test_who_leaves_a_run_takes_the_own_order_along(runner, gated):
+    job, end = gated
+    runner.order_measurements(job.id, ["drift"], "mine")
+    runner.order_measurements(job.id, ["features"], "yours")
+    runner.cancel(job.id, "yours")
+    end()
+    assert {job.kind for job in runner.list_jobs()} == {"merge", "drift"}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_job_says_why_an_ordered_measurement_was_refused(runner, gated, monkeypatch, late):
+    def refuse(*_):
+        raise ModeError("your share is used up")
+
+    job, end = gated
+    monkeypatch.setattr(runner, "submit_measurement", refuse)
+    if late:
+        end()
+    runner.order_measurements(job.id, ["drift"], "mine")
+    done = end()
+    assert (done.state, done.error) == (State.DONE, "Feature drift: your share is used up")
+
+
+def test_what_is_ordered_while_the_job_ends_says_why_it_was_refused(runner, gated, monkeypatch):
+    job, end = gated
+    submit_following = runner._submit_following
+
+    def order_afterwards(files):
+        ended = submit_following(files)
+        monkeypatch.setattr(runner, "_submit_following", submit_following)
+        files.order_measurements(["drift"], "mine")
+        return ended
+
+    monkeypatch.setattr(runner, "_submit_following", order_afterwards)
+    monkeypatch.setattr(runner, "_measure_run", lambda *_: "your share is used up")
+    end()
+    assert wait_until(lambda: runner.get(job.id).error) == "your share is used up"
+
+
+def test_a_run_that_is_deleted_before_its_measurements_does_not_fail(runner, store):
+    assert "0" * 12 in runner._measure_run("0" * 12, {"mine": ["drift"]}, "")
+
+
+def test_orders_and_submissions_take_turns(runner, gated):
+    job, _ = gated
+    with runner._submission_lock():
+        ordering = threading.Thread(target=runner.order_measurements, args=(job.id, ["drift"], "mine"))
+        ordering.start()
+        ordering.join(0.2)
+        assert ordering.is_alive() and not runner._files(job.id).list_ordered()
+    ordering.join()
+    assert runner._files(job.id).list_ordered() == {"mine": ["drift"]}
 
 
 def test_a_recipe_that_cannot_follow_says_why(runner, child, tmp_path):

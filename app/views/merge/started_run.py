@@ -18,23 +18,24 @@ from merging.study.runs.run import Run
 
 def draw_outcome(started: Sequence[str], stored: Sequence[Run]) -> None:
     """Draw the progress or the result of the first of the started runs, the newest; the others were started before."""
-    run_id = started[0]
+    queue = page_data.job_queue()
     try:
-        job = page_data.job_queue().get(run_id)
-        if job.words and job.state == "done":  # so far the job has only read files; next it merges
-            job = page_data.job_queue().submit(Recipe.from_yaml(job.recipe_yaml))
+        job = queue.get(started[0])
+        if job.words and job.state == "done" and queue.may_stop(job.id):  # it has only read files; next it merges
+            job = queue.submit(Recipe.from_yaml(job.recipe_yaml))
             view_state.watch_run(job.subject)
     except StoreError:  # the job was dismissed
         return
-    if job.state == "done":
+    if job.state == "done" and not job.words:
         earlier = [run for one_id in started if one_id != job.subject and (run := page_data.store().find(one_id))]
         merge_result.draw_result(page_data.store().get_run(job.subject), stored, next(iter(earlier), None))
     elif job.is_live:
-        if view_state.watched_run() != job.id:  # after a reload of the page
+        is_own = queue.may_stop(job.id)  # a link also shows other sessions' jobs
+        if is_own and view_state.watched_run() != job.id:  # after a reload of the page
             view_state.watch_run(job.id)
         guarded_fragment(_draw_progress, run_every=tray.POLL_SECONDS)(job.id)
-        if job.followed_by:
-            cancel = page_data.job_queue().measure_after
+        if is_own and queue.session in job.followed_by:
+            cancel = queue.measure_after
             st.button("Do not measure it afterwards", on_click=cancel, args=(job.id, ()), type="tertiary")
     else:
         tray.draw_job(job, "merge")

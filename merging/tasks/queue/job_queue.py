@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from merging.base import settings
@@ -92,26 +92,27 @@ class JobQueue(KnownJobs, ABC):
         return self.get(job_id)
 
     @abstractmethod
-    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Sequence[str]) -> None:
-        """Submit the recipe that was stored with a command, and after it the measurements that were ordered.
+    def _submit_next(self, recipe_yaml: str, benchmark: str, ordered: Mapping[str, Sequence[str]]) -> None:
+        """Submit the recipe that was stored with a command, and after it the measurements that sessions ordered.
 
         Raises MergingError.
         """
 
     @abstractmethod
-    def _measure_run(self, run_id: str, keys: Sequence[str], benchmark: str, sessions: Sequence[str]) -> str:
-        """Submit measurements of a stored run for these sessions; return why one is refused, or an empty text."""
+    def _measure_run(self, run_id: str, ordered: Mapping[str, Sequence[str]], benchmark: str) -> str:
+        """Submit to each session what it ordered for a stored run; return why one is refused, or an empty text."""
 
-    def order_measurements(self, job_id: str, keys: Sequence[str]) -> None:
-        """Let these measurements of its run follow a job; without ``keys`` none follow.
+    def order_measurements(self, job_id: str, keys: Sequence[str], session: str = "") -> None:
+        """Let these measurements of its run follow a job for a session; without ``keys`` none of its own follow.
 
         Raises:
             StoreError: the job has no files, or they cannot be written.
         """
         files = self._files(job_id)
-        files.order_measurements(keys)
+        with self._submission_lock():
+            files.order_measurements(keys, session)
         if files.list_ordered() and self.get(job_id).state == State.DONE:  # it ended just now
-            self._submit_following(files)
+            self._submit_late(files)
 
     @contextlib.contextmanager
     def _submission_lock(self) -> Iterator[None]:
@@ -164,6 +165,9 @@ class JobQueue(KnownJobs, ABC):
         """
         with self._changed:
             if session is not None and not self._turns.record_leaving(job_id, session):
+                if session in (files := self._files(job_id)).list_ordered():
+                    with self._submission_lock():
+                        files.order_measurements((), session)
                 return
             if job_id in self._queue:
                 self._queue.remove(job_id)
@@ -257,21 +261,27 @@ class JobQueue(KnownJobs, ABC):
             state, error = self._submit_following(files)
         files.update(state=state, error=error, finished=time.time())
         if state == State.DONE and files.list_ordered():  # ordered in this moment
-            self._submit_following(files)
+            self._submit_late(files)
         self.spare.renew()
+
+    def _submit_late(self, files: JobFiles) -> None:
+        """Submit what was ordered while the job ended; its record states why something is refused."""
+        state, error = self._submit_following(files)
+        if error:
+            files.update(state=state, error=error)
 
     def _submit_following(self, files: JobFiles) -> tuple[State, str]:
         """Submit what follows a job that is done, a recipe or measurements; return the job's state and a problem."""
-        record, recipe_yaml, ordered = files.read(), files.recipe_yaml(), files.take_ordered()
+        record, recipe_yaml = files.read(), files.recipe_yaml()
+        with self._submission_lock():
+            ordered = files.take_ordered()
         if record is not None and record.words and recipe_yaml:
             try:
                 self._submit_next(recipe_yaml, record.benchmark, ordered)
             except MergingError as problem:
                 return State.FAILED, str(problem)
         elif record is not None and ordered:
-            with self._changed:
-                sessions = self._turns.list_sessions(files.job_id) or [""]
-            return State.DONE, self._measure_run(record.subject, ordered, record.benchmark, sessions)
+            return State.DONE, self._measure_run(record.subject, ordered, record.benchmark)
         return State.DONE, ""
 
     def _await_child(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:

@@ -55,7 +55,7 @@ def read_job(
         seconds_until_start=starts_in,
         is_remote=process.is_remote,
         is_resumable=state == State.PAUSED or (state != State.DONE and _has_resumable_state(files, record, store)),
-        followed_by=tuple(files.list_ordered()),
+        followed_by=files.list_ordered(),
     )
 
 

@@ -2,8 +2,9 @@
 
 <store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the server that runs the job, which also touches it as
 a sign of life), control (written by other servers), events.jsonl (written by the child: its process first, its exit
-code last), log.txt (the child's output), and files that reserve space for the job's states. These are removed when the
-job ends, or when a server starts after the job's server has died.
+code last), log.txt (the child's output), measure (the measurements that sessions ordered to follow the job), pause (a
+request to stop at the next point or step), and files that reserve space for the job's states. These last are removed
+when the job ends, or when a server starts after the job's server has died.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ CHILD_NICENESS = 10
 MIN_FREE_BYTES = 1 << 16  # below which a disk counts as full
 EVENT_BYTES = 8192  # at the end of the file of events, in which the last event is searched
 SILENT_SECONDS = 180.0  # without a write, after which a job of another computer counts as dead
-MEASURE_FILE = "measure"  # the keys of the measurements that follow the job; without the file none follow
+MEASURE_FILE = "measure"  # {session: keys of the measurements that follow the job}; without the file none follow
 PAUSE_FILE = "pause"  # its presence asks a sweep or a merge that learns to stop at the next point or step
 CONTROL_FILE, CANCEL_TEXT = "control", "cancel"  # the file that other servers write to cancel the job, and its content
 log = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class Job:
     halted it, else 0. Times are seconds since the epoch; ``seconds_until_start`` is until a waiting job should begin,
     or None. ``benchmark`` is the folder of the benchmark, empty for the server's default. ``is_remote`` is whether
     another computer runs it, ``is_resumable`` whether it continues where it stopped if it is submitted again.
-    ``followed_by`` are the keys of the measurements that are submitted when the job is done.
+    ``followed_by`` is {session: keys of the measurements that are submitted for it when the job is done}.
     """
 
     id: str
@@ -112,7 +113,7 @@ class Job:
     seconds_until_start: float | None = None
     is_remote: bool = False
     is_resumable: bool = False
-    followed_by: tuple[str, ...] = ()
+    followed_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def is_live(self) -> bool:
@@ -168,14 +169,20 @@ class JobFiles:
         )  # fmt: skip
         return self._publish(self.recipe_yaml(), record, earlier, self.list_ordered())
 
-    def _publish(self, recipe_yaml: str, record: Record, earlier: Record | None, ordered: Sequence[str] = ()) -> bool:
+    def _publish(
+        self,
+        recipe_yaml: str,
+        record: Record,
+        earlier: Record | None,
+        ordered: Mapping[str, Sequence[str]] | None = None,
+    ) -> bool:
         """Publish a job's complete folder, unless another job than ``earlier`` is there; return whether it did that."""
         with explain_os_errors("The job", STORE_REMEDY):
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
                 if ordered:
-                    (folder / MEASURE_FILE).write_text(" ".join(ordered), "ascii")
+                    write_json(folder / MEASURE_FILE, ordered)
                 (folder / CONTROL_FILE).touch()
                 write_json(folder / STATE_FILE, asdict(record))
                 write_reserve_files(folder)  # for two more states: "running" and the final one
@@ -270,27 +277,33 @@ class JobFiles:
         with explain_os_errors("The request to pause", STORE_REMEDY):
             (self.folder / PAUSE_FILE).touch()
 
-    def order_measurements(self, keys: Sequence[str]) -> None:
-        """Let these measurements follow the job; none, without ``keys``. Raises StoreError if it cannot be written."""
+    def order_measurements(self, keys: Sequence[str], session: str) -> None:
+        """Let these measurements follow the job for a session; none of its own, without ``keys``.
+
+        The caller lets one thread and process order at a time. Raises StoreError if the order cannot be written.
+        """
+        ordered = self.list_ordered()
+        others = {name: theirs for name, theirs in ordered.items() if name != session}
         with explain_os_errors("The order to measure", STORE_REMEDY):
-            if keys:
-                (self.folder / MEASURE_FILE).write_text(" ".join(keys), "ascii")
-            else:
+            if keys or others:
+                write_json(self.folder / MEASURE_FILE, others | ({session: list(keys)} if keys else {}))
+            elif ordered:
                 (self.folder / MEASURE_FILE).unlink(missing_ok=True)
 
-    def list_ordered(self) -> list[str]:
-        """The keys of the measurements that follow the job."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            return (self.folder / MEASURE_FILE).read_text("ascii").split()
-        return []
+    def list_ordered(self) -> dict[str, list[str]]:
+        """{session: keys of the measurements that follow the job for it}."""
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            ordered = json.loads((self.folder / MEASURE_FILE).read_bytes())
+            return {session: [str(key) for key in keys] for session, keys in ordered.items()}
+        return {}
 
-    def take_ordered(self) -> list[str]:
+    def take_ordered(self) -> dict[str, list[str]]:
         """The same keys, for the one caller that submits the measurements."""
-        keys = self.list_ordered()
+        ordered = self.list_ordered()
         with contextlib.suppress(OSError):
             (self.folder / MEASURE_FILE).unlink()
-            return keys
-        return []
+            return ordered
+        return {}
 
     def mark_cancelled(self) -> None:
         """Inform the server that owns the job that the job is cancelled."""
