@@ -186,10 +186,10 @@ def test_the_last_setting_is_of_the_same_benchmark_and_models(
     )
     other = Recipe.build("ties", {}, (), pretrained, {name: name for name in experts})
     request = PreviewRequest(recipe=second.to_yaml(), benchmark="here", store="")
-    preview_panel._request_preview(replace(request, recipe=other.to_yaml(), benchmark=benchmark), "merge")
-    assert preview_panel._find_last(second, request, "merge") == ""
-    preview_panel._request_preview(replace(request, recipe=first.to_yaml()), "merge")
-    assert preview_panel._find_last(second, request, "merge") == first.to_yaml()
+    preview_panel.request_preview(replace(request, recipe=other.to_yaml(), benchmark=benchmark), "merge")
+    assert preview_panel.find_last(second, request, "merge") == ""
+    preview_panel.request_preview(replace(request, recipe=first.to_yaml()), "merge")
+    assert preview_panel.find_last(second, request, "merge") == first.to_yaml()
 
 
 def test_short_previews_are_live_by_themselves(

@@ -58,12 +58,12 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float
         return
     recipe = replace(recipe, title=recipe.title or page_text.chain_title(recipe))
     request = previews.preview_request(recipe, reference)
-    last = _find_last(recipe, request, key)
+    last = find_last(recipe, request, key)
     if compares_last := bool(last and st.session_state.get(f"preview_last_{key}")):
         request = replace(request, run="", reference=last)
     live = _session_values(_LIVE_KEYS).get(key, seconds < SHORT_SECONDS and not permissions.has_others())
     if live and not session.is_single_chart() and previews.preview_state(request, key) is None:
-        _request_preview(request, key)
+        request_preview(request, key)
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
     draw_panel = guarded_fragment(_draw_panel, run_every=POLL_SECONDS if running else None)
@@ -96,7 +96,7 @@ def _draw_panel(
 def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None, live: bool, has_last: bool) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=PREVIEW_HELP):
-            _request_preview(request, key)
+            request_preview(request, key)
             st.rerun()  # the whole page, which then polls
         live_key, choices = f"preview_live_{key}", _session_values(_LIVE_KEYS)
         if st.session_state.get(live_key) != choices.get(key, live):  # also where another recipe has another default
@@ -115,7 +115,7 @@ def _session_values(name: str) -> dict[Any, Any]:
     return values
 
 
-def _find_last(recipe: Recipe, request: PreviewRequest, key: str) -> str:
+def find_last(recipe: Recipe, request: PreviewRequest, key: str) -> str:
     """The recipe, as YAML, that was previewed before this one with the same models and benchmark; empty if none was."""
     texts = [text for text in _session_values(_RECIPES_KEY).get((key, request.benchmark), ()) if text != request.recipe]
     models = recipe.pretrained, recipe.experts
@@ -128,7 +128,7 @@ def _stop_preview(key: str) -> None:
     previews.cancel_preview(key)
 
 
-def _request_preview(request: PreviewRequest, key: str) -> None:
+def request_preview(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN_KEY] = key
     recipes, place = _session_values(_RECIPES_KEY), (key, request.benchmark)
     recipes[place] = list(dict.fromkeys([request.recipe, *recipes.get(place, ())]))[:2]

@@ -86,10 +86,8 @@ def network_map(
     lane_names = names if shown.per_expert and names else [""]
     values = _spread_lanes(table, tensors, lane_names)
     scale = shown.color_scale(difference, limits)
-    fig = Drawing([
-        _draw_frames(tensors, _Lanes(lane_names, values), boxes, scale.title, shown.format),
-        _draw_lanes(values, boxes, scale, compact),
-    ])  # fmt: skip
+    frames = _draw_frames(tensors, _Lanes(lane_names, values), boxes, scale.title, shown.format)
+    fig = Drawing([frames, _draw_lanes(values, boxes, scale, compact)])
     shapes = [shape for placed in rows for shape in _draw_lines(placed, has_streams)]
     if has_streams:
         streams = update_streams.draw_streams(table, names, theme.mark_styles(experts or names), rows, (UNIT, PX))
