@@ -85,8 +85,12 @@ def mark_selection(key: str, table: pd.DataFrame, options: Mapping[str, Any]) ->
         selection.note_shown(kind)
     chosen = {"class" if kind == selection.CLASS else kind: pair for kind, pair in found.items()}
     cell = tuple(values[kind] if kind in found else None for kind in (selection.EXPERT, selection.TENSOR))
-    takes_cell = _find_chart(key).options.get("selected") == (None, None)
-    return ({"selected": cell} if takes_cell else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
+    return ({"selected": cell} if _takes_cell(key) else {}) | ({"chosen": chosen} if chosen else {}) | dict(options)
+
+
+def _takes_cell(key: str) -> bool:
+    """Whether the marks of the chart ``key`` are cells of an expert and a tensor."""
+    return _find_chart(key).options.get("selected") == (None, None)
 
 
 def draw_question(key: str, width: Any = "stretch") -> None:
@@ -269,6 +273,8 @@ def read_clicked_mark(key: str) -> dict[str, str] | None:
 def choose_clicked(key: str) -> None:
     """Callback of a click on the chart ``key``: choose the tensor, the expert or the class that the mark names."""
     mark = read_clicked_mark(key) or {}
+    if mark and _takes_cell(key):
+        selection.choose_value(selection.EXPERT, mark.get("expert"))  # a mask of all experts belongs to none
     for field, kind in CHOSEN_FIELDS.items():
         if field in mark and (field != "task" or expert_names.has_expert(mark[field])):
             selection.choose_value(kind, mark[field])
