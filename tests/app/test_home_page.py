@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import tiny_library
 from models_page import open_run, table
@@ -16,6 +17,8 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.runs import execute
 from merging.study.runs.run_store import Store
+from merging.study.sweeps.sweep_session import plan_sweep
+from merging.study.sweeps.sweep_storage import list_sweeps
 
 
 @pytest.fixture(scope="module")
@@ -106,3 +109,21 @@ def test_own_runs_can_be_listed_alone(open_app: Any, many: Path, tmp_path: Path)
     at.multiselect(key="home_origins").set_value(["library"]).run()
     assert "Mine" not in listed(at)
     assert not at.exception
+
+
+RATIO = "lwptv.prune_ratio"
+
+
+@pytest.mark.full
+def test_sliders_are_answered_from_the_stored_grid(open_app: Any) -> None:
+    at = open_app("home", settings.BUNDLED_FOLDER)
+    scaling = at.select_slider(key="first_value_task_arithmetic.scaling")
+    assert scaling.value == 0.3 and "49 merges are stored" in words(at)
+    scaling.set_value(0.5).run()
+    benchmark, store = Benchmark.load(settings.BUNDLED_FOLDER), Store(libraries=(settings.LIBRARY_FOLDER,))
+    (grid,) = (sweep for sweep in list_sweeps(store).values() if sweep.axes[0].target == RATIO and len(sweep.axes) == 2)
+    (name,) = (one.name for one in plan_sweep(grid, benchmark) if one.point.values == (0.7, 0.5))
+    scores = pd.read_csv(settings.BUNDLED_FOLDER / "points" / name / "scores.csv").set_index("task")["accuracy"]
+    is_inside = scores.index.isin(list(benchmark.experts))
+    for mean in (scores[is_inside].mean(), scores[~is_inside].mean()):
+        assert f"**{100 * mean:.1f}%**" in words(at)
