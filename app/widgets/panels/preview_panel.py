@@ -98,16 +98,24 @@ def _draw_controls(request: PreviewRequest, key: str, state: PreviewState | None
         if st.button("Preview", key=f"preview_button_{key}", icon=":material/bolt:", help=PREVIEW_HELP):
             request_preview(request, key)
             st.rerun()  # the whole page, which then polls
-        live_key, choices = f"preview_live_{key}", _session_values(_LIVE_KEYS)
-        if st.session_state.get(live_key) != choices.get(key, live):  # also where another recipe has another default
-            st.session_state[live_key] = choices.get(key, live)
-        keep_choice = lambda: choices.update({key: st.session_state[live_key]})  # noqa: E731
-        if st.toggle("live", key=live_key, help=LIVE_HELP, on_change=keep_choice) != live:
+        if _draw_live_switch(key, live) != live:
             st.rerun()  # the whole page, which then previews
         if has_last and st.toggle(LAST_LABEL, key=f"preview_last_{key}", help=LAST_HELP) != bool(request.reference):
             st.rerun()  # the whole page, which then asks for the other comparison
         if state is not None and not state.done:
             st.button("Stop", key=f"preview_stop_{key}", type="tertiary", on_click=_stop_preview, args=(key,))
+
+
+def _draw_live_switch(key: str, live: bool) -> bool:
+    """Draw the switch for automatic updates; returns whether it is on."""
+    switch_key, choices = f"preview_live_{key}", _session_values(_LIVE_KEYS)
+    is_on = choices.get(key, live)
+    # Its value is its default: one that the session sets is lost in the browser where another run follows at once. Only
+    # a switch that exists and differs is set, for example where another recipe has another default.
+    if differs := st.session_state.get(switch_key, is_on) != is_on:
+        st.session_state[switch_key] = is_on
+    keep_choice = lambda: choices.update({key: st.session_state[switch_key]})  # noqa: E731
+    return st.toggle("live", value=is_on and not differs, key=switch_key, help=LIVE_HELP, on_change=keep_choice)
 
 
 def _session_values(name: str) -> dict[Any, Any]:
