@@ -270,6 +270,12 @@ def read_clicked_mark(key: str) -> dict[str, str] | None:
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
 
 
+def read_other_fields(key: str) -> list[Any]:
+    """The fields of the mark last clicked on the chart ``key`` after those of ``read_clicked_mark``."""
+    (point,) = st.session_state[f"chart_{key}"].selection.points[:1]
+    return list(point["customdata"].values())[len(_find_chart(key).picks) :]
+
+
 def choose_clicked(key: str) -> None:
     """Callback of a click on the chart ``key``: choose the tensor, the expert or the class that the mark names."""
     mark = read_clicked_mark(key) or {}

@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names
 from app.session import address, pages, run_choice, selection
-from app.widgets import page_parts
+from app.widgets import chart_stage, page_parts
 from merging.models.families import stored_tensor_name
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def pick_selected(
         picked: str | None = st.selectbox(
             label, options, options.index(value) if value in options else None,
             lambda name: _name_of(kind, name) if name else placeholder,
-            key=key, on_change=selection.choose_from_picker, args=(kind, key),
+            key=key, on_change=choose_picked, args=(kind, key),
         )  # fmt: skip
         if chosen and not matching_name:
             st.caption(
@@ -62,6 +62,12 @@ def pick_selected(
                 f"{plural_noun or label.lower() + 's'}."
             )
     return picked
+
+
+def choose_picked(kind: str, key: str) -> None:
+    """Callback of a picker in a part of the page: choose its value, and redraw the map of the network with it."""
+    selection.choose_from_picker(kind, key)
+    chart_stage.redraw_page()
 
 
 def _find_among(kind: str, chosen: str, names: Sequence[str]) -> str:
@@ -125,7 +131,7 @@ def _name_of(kind: str, value: str) -> str:
 
 
 def _selection_query() -> dict[str, str]:
-    return {kind: selection.chosen_value(kind) for kind in selection.NOUNS if selection.chosen_value(kind)}
+    return {kind: selection.chosen_value(kind) for kind in selection.KINDS if selection.chosen_value(kind)}
 
 
 def pick_tower(sections: pd.Series) -> str:
