@@ -1,7 +1,7 @@
 """The visitor's selection: a tensor, an expert or its task, an image, a class. One selection for all pages.
 
-It is in the address as ``tensor`` with ``action_scope`` (its block, its layer), ``expert``, ``image`` (task:split:index)
-and ``class_name``.
+It is in the address as ``tensor`` with ``action_scope`` (its block, its layer), ``expert``, ``image``
+(task:split:index) and ``class_name``.
 """
 
 from __future__ import annotations

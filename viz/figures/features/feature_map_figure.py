@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -113,6 +113,12 @@ def name_groups(table: pd.DataFrame) -> str:
     return "Data set" if (table["group"] == table["title"]).all() else "Class"
 
 
+def rows_by_group(rows: pd.DataFrame, groups: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
+    """Each group's rows and legend entry, which says whether it is a task or a class; see ``series.rows_by_name``."""
+    column = "task" if name_groups(rows) == "Data set" else "class"
+    return series.rows_by_name(rows.assign(**{column: rows["group"]}), column, groups, column)
+
+
 def square_ranges(rows: pd.DataFrame) -> Frame:
     """A square range around points, as the ranges of x and y."""
     points = rows[["x", "y"]].to_numpy(np.float64)
@@ -132,7 +138,7 @@ def _add_panel(
 ) -> None:
     """Add a mark for each image, an open square if it is ``framing`` its picture, and rings around ``selected``."""
     axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
-    for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
+    for _, rows, entry in rows_by_group(panel.rows, groups):
         style = mark_styles[rows["group"].iloc[0]]
         style = style._replace(symbol="square-open") if framing else style
         edge = {"color": style.color, "width": 1} if framing else theme.edge(0.4)
