@@ -15,12 +15,8 @@ from viz.figure_text import clean_text, first_few, plural, safe_text
 from viz.hover import hover_texts
 from viz.parts import axes, legends, picture_grid, series
 
-CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
-    40,
-    42,
-    44,
-    34,
-)  # px: over a panel, under it, between columns, and left of the first
+CAPTION, SPACE_BELOW = 40, 42  # px over a panel, and under it
+SPACE_ABOVE, LEFT = 44, 34  # px between columns, and left of the first
 PANEL_HEIGHTS = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
 WEBGL_POINTS = 9000  # points above which browsers draw faster with WebGL than with SVG
 MIN_HALF_RANGE = 1e-6
