@@ -18,6 +18,7 @@ THIS_TENSOR = "this tensor"  # the scope if none is chosen, which the address le
 SCOPE_EXTENTS = {  # kind: all tensors of its role
     THIS_TENSOR: "tensor", "its block": "block", "this layer in all blocks": "layer", "its kind": "kind",
 }  # fmt: skip
+PICK_HINT, MARK_HINT = "Click {}, or choose", "Click {} to mark it on all pages."  # of charts, with "a tensor"
 _SELECTION_KEY, _SHOWN_KINDS_KEY, _PICKERS_KEY = "_selection", "_selection_shown", "_selection_pickers"
 
 

@@ -93,9 +93,9 @@ def _takes_cell(key: str) -> bool:
     return _find_chart(key).options.get("selected") == (None, None)
 
 
-def draw_question(key: str, width: Any = "stretch") -> None:
+def draw_question(key: str, width: Any = "stretch", help_text: str | None = None) -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
-    st.header(_find_chart(key).question, anchor=False, width=width)
+    st.header(_find_chart(key).question, anchor=False, width=width, help=help_text)
 
 
 def draw_chart(

@@ -36,7 +36,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
 
 
 def pick_selected(
-    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
+    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "",
     width: Any = "stretch", plural_noun: str = "",
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
@@ -48,6 +48,7 @@ def pick_selected(
     chosen = selection.chosen_value(kind)
     matching_name = _find_among(kind, chosen, names)
     value = matching_name or first
+    placeholder = placeholder or (selection.PICK_HINT.format("a tensor") if kind == address.TENSOR else "None")
     options = [*names] if first else [None, *names]  # a picker without None cannot be cleared
     key = selection.picker_key(kind, value)
     with st.container(width=width, gap="xsmall"):

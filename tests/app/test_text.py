@@ -71,6 +71,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/conflicts/linear_layers.py": {"block"},  # a level or a column of its table
     "views/learning/image_routing.py": {"block"},  # a level or a column of its table
     "widgets/panels/put_back_panel.py": {"block", "layer"},  # a level or a column of its table
+    "session/selection.py": {"block", "layer"},  # what a click on the map chooses
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CHART, PANEL_KEY = "network_map", "network_panel"
 LISTENER_KEY = "network_keys"
 NOT_MEASURED = "This quantity has not been measured for"
-KEYS_HINT = "Click a tensor, a block or a layer's name. On the map, arrow keys choose and Enter opens a menu."
+KEYS_HINT = f"{selection.MARK_HINT.format('a tensor, a block or a layer')} Arrow keys choose, too; Enter opens a menu."
 SCOPES = {extent: scope for scope, extent in selection.SCOPE_EXTENTS.items()}
 
 
@@ -53,12 +53,12 @@ def draw_panel(
         if is_of_other_page or st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # or of another run
             st.session_state.pop(address.NETWORK_QUANTITY, None)
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            chart_view.draw_question(CHART, width="content")
+            chart_view.draw_question(CHART, "content", KEYS_HINT)
             title = st.selectbox(
                 "Map of the network", titles, list(titles).index(first), key=address.NETWORK_QUANTITY,
                 bind=address.BIND, width=300, label_visibility="collapsed",
             )  # fmt: skip
-            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
+            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND)
         quantity = titles[title]
         try:
             table = _read_table(run, other_run, quantity, shown.get(quantity))
