@@ -249,6 +249,8 @@ def test_a_presented_map_names_blocks_in_words_and_no_layers() -> None:
         words = [note for note in notes if note.text.startswith("block ")]
         assert len(words) == shown and {note.font.size for note in words} == {theme.FONT_SIZE}
         assert "layer" not in {note.name for note in notes} and not [note for note in notes if note.text.isdecimal()]
+        low = viz.draw("network_map", table, present=True, size="low").data[1].marker.colorbar
+        assert low.title.text == QUANTITIES["saliency"].title_with_unit()  # the page's picker is not shown
 
 
 def test_names_of_layers_do_not_touch_on_a_narrow_page() -> None:

@@ -90,7 +90,7 @@ def network_map(
     values = _spread_lanes(table, tensors, lane_names)
     scale = shown.color_scale(difference)
     frames = _draw_frames(tensors, _Lanes(lane_names, values), boxes, scale.title, shown.format)
-    fig = Drawing([frames, _draw_lanes(values, boxes, scale, compact)])
+    fig = Drawing([frames, _draw_lanes(values, boxes, scale, compact and not present)])
     shapes = [shape for placed in rows for shape in _draw_lines(placed, has_streams)]
     if has_streams:
         streams = update_streams.draw_streams(table, names, theme.mark_styles(experts or names), rows, (UNIT, PX))
@@ -102,10 +102,10 @@ def network_map(
     shares = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else END_SHARES[size]
     _lay_out(fig, rows, result if has_streams else "", shares, present)
     _name_layers(fig, rows, layers, has_streams)
-    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact else {"l": 8, "r": 12}
+    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact and not present else {"l": 8, "r": 12}
     if has_streams:
         sides = {"l": update_streams.label_width(names, ALL_BLOCKS), "r": RESULT_PX if result else 12}
-    top, height = 8 if compact else COLOR_BAR_PX, rows[0].top + (TITLE_PX if rows[0].row.name else 2)
+    top, height = 8 if compact and not present else COLOR_BAR_PX, rows[0].top + (TITLE_PX if rows[0].row.name else 2)
     fig.update_layout(shapes=shapes, barmode="overlay", showlegend=False, margin={**sides, "t": top, "b": 8, "pad": 0})
     fig.update_yaxes(visible=False, title={"text": "Branches"}, range=[0, height * PX], fixedrange=True)
     alt = _describe(tensors, lane_names, values, scale.title)
