@@ -9,11 +9,14 @@ from viz.drawing import Drawing
 from viz.figure_text import clean_text, safe_text
 
 FAINT = 0.25  # opacity of the lines and marks of other names
-LINE_COLUMNS = {"expert": ("expert", "task", "group"), "class": ("class", "group")}  # of which lines have the names
+LINE_COLUMNS = {"expert": ("expert", "task"), "class": ("class",)}  # of which lines have the names
 
 
 def mark_chosen(fig: Drawing, chosen: Mapping[str, Sequence[str]]) -> None:
-    """Fade lines of other names, and write chosen ones in bold; ``chosen`` are names by "expert" and "class"."""
+    """Fade lines of other names, and write chosen ones in bold; ``chosen`` are names by "expert" and "class".
+
+    Names on axes are experts' or tasks', never classes'; an annotation has the kind that it names as its name.
+    """
     for kind, columns in LINE_COLUMNS.items():
         names = [clean_text(name) for name in chosen.get(kind, ())]
         for column in columns if names else ():
@@ -23,10 +26,11 @@ def mark_chosen(fig: Drawing, chosen: Mapping[str, Sequence[str]]) -> None:
                 if own & set(groups) and group.startswith(f"{column} ") and group not in own:
                     trace["opacity"] = FAINT
         axes = [fields for name, fields in fig.layout.items() if name[1:5] == "axis" and fields.get("ticktext")]
-        for axis in axes if names else ():
+        for axis in axes if kind == "expert" else ():
             axis["ticktext"] = [_emphasize(text, names) for text in axis["ticktext"]]
-        for text in fig.annotations if names else ():
-            text["text"] = "<br>".join(_emphasize(line, names) for line in text["text"].split("<br>"))
+        for text in fig.annotations:
+            if text.get("name") == kind:
+                text["text"] = "<br>".join(_emphasize(line, names) for line in text["text"].split("<br>"))
 
 
 def _emphasize(text: str, names: Sequence[str]) -> str:

@@ -17,13 +17,11 @@ from merging.base.errors import TaskError
 from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.runs.run import Run
 
-MAPS, PERPLEXITIES, SEPARABILITY, DISTANCE, SALIENCY_BY_LAYER_KIND = (
-    "maps",
-    "perplexities",
-    "separability",
-    "distance to pretrained",
-    "saliency by layer kind",
-)
+MAPS = "maps"
+PERPLEXITIES = "perplexities"
+SEPARABILITY = "separability"
+DISTANCE = "distance to pretrained"
+SALIENCY_BY_LAYER_KIND = "saliency by layer kind"
 MAX_RUNS = 4  # runs shown with the pretrained model
 WHAT_IS_OFFERED = "Features shows merges into one model for all tasks."
 OUT_OF_DOMAIN, IN_DOMAIN = "out of domain", "in domain"

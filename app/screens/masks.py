@@ -25,7 +25,6 @@ TENSOR_ORDERS = {"forward order": "order", "block, kinds aligned": "block", "kin
 FIRST_RUN_PRESETS = ("task_arithmetic_lwptv",)  # presets of the run that is shown at first, if such a run is stored
 FIRST_QUANTITIES = ("final_mask", "own_mask", "saliency", "kept_share")  # of the map, the first one that is stored
 NOT_MEASURED = "This run did not prune tensors, and its task vectors cannot be measured."
-CLICK_HINT = "Click a cell, or choose"
 KEPT_SHARE_GROUPS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
 page_parts.draw_heading(
@@ -75,7 +74,7 @@ def draw_masks(run: Run, fresh: bool, candidate_runs: list[Run]) -> None:
     st.markdown(words)
     chart_area, painting_area = st.container(), st.container()  # the pictures need the pickers below them
     with st.container(horizontal=True, gap="medium"):
-        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     selection_pickers.draw_view_links("Masks", address.TENSOR, run=run.id)
     with chart_area:

@@ -72,8 +72,10 @@ class Draft:
             recipe.title,
         )
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
-        draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
-        draft.architecture, draft.vocabulary = recipe.architecture, recipe.vocabulary
+        draft.count_dead_params = recipe.count_dead_params
+        draft.activation = recipe.activation
+        draft.architecture = recipe.architecture
+        draft.vocabulary = recipe.vocabulary
         draft.family = recipe.family
         draft.adapt = DraftStep.from_step(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
@@ -142,7 +144,9 @@ class Draft:
 
     def forget_model_choices(self) -> None:
         """Forget the choices made for the previous models."""
-        self.vocabulary, self.family, self.data_files = COMMON, "", DataFiles()
+        self.vocabulary = COMMON
+        self.family = ""
+        self.data_files = DataFiles()
 
     def move(self, uid: int, offset: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS = (
-    f"screens/{name}.py" for name in ("home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps")
-)
-COMPARE, METHODS, MODELS, LEARNING, IMAGE, LESSONS, RUN = (
-    f"screens/{name}.py" for name in ("compare", "methods", "models", "learning", "image", "lessons", "run")
-)
+HOME = "screens/home.py"
+MERGE = "screens/merge.py"
+MASKS = "screens/masks.py"
+CONFLICTS = "screens/conflicts.py"
+DRIFT = "screens/drift.py"
+FEATURES = "screens/features.py"
+IMAGE = "screens/image.py"
+LEARNING = "screens/learning.py"
+RUN = "screens/run.py"
+SCORES = "screens/scores.py"
+SWEEPS = "screens/sweeps.py"
+COMPARE = "screens/compare.py"
+LESSONS = "screens/lessons.py"
+METHODS = "screens/methods.py"
+MODELS = "screens/models.py"

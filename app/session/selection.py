@@ -1,6 +1,7 @@
 """The visitor's selection: a tensor, an expert or its task, an image, a class. One selection for all pages.
 
-It is in the address as ``tensor``, ``expert``, ``image`` (task:split:index) and ``class_name``.
+It is in the address as ``tensor`` with ``action_scope`` (its block, its layer), ``expert``, ``image``
+(task:split:index) and ``class_name``.
 """
 
 from __future__ import annotations
@@ -10,14 +11,21 @@ import streamlit as st
 from app.session import address, view_state
 
 TENSOR, EXPERT, IMAGE, CLASS = address.TENSOR, address.EXPERT, address.IMAGE, address.CLASS_NAME
+SCOPE = address.ACTION_SCOPE
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image", CLASS: "class"}
+KINDS = (*NOUNS, SCOPE)
+THIS_TENSOR = "this tensor"  # the scope if none is chosen, which the address leaves out
+SCOPE_EXTENTS = {  # kind: all tensors of its role
+    THIS_TENSOR: "tensor", "its block": "block", "this layer in all blocks": "layer", "its kind": "kind",
+}  # fmt: skip
+PICK_HINT, MARK_HINT = "Click {}, or choose", "Click {} to mark it on all pages."  # of charts, with "a tensor"
 _SELECTION_KEY, _SHOWN_KINDS_KEY, _PICKERS_KEY = "_selection", "_selection_shown", "_selection_pickers"
 
 
 def follow_link() -> None:
     """Read the link that was just opened, and write the selection into the address of the page that is drawn next."""
     st.session_state[_SHOWN_KINDS_KEY] = set()
-    for kind in NOUNS:
+    for kind in KINDS:
         if value := view_state.value_from_link(kind):
             _chosen_values()[kind] = value[:300]
         view_state.write_parameter(kind, chosen_value(kind))
@@ -34,14 +42,19 @@ def chosen_value(kind: str) -> str:
 
 
 def choose_value(kind: str, value: str | None) -> None:
-    """Choose a tensor, an expert, an image or a class for every page; None clears the choice."""
-    _chosen_values()[kind] = value or ""
-    view_state.write_parameter(kind, value or "")
+    """Choose a tensor, its scope, an expert, an image or a class for every page; None clears the choice."""
+    _chosen_values()[kind] = "" if value in (None, THIS_TENSOR) else value
+    view_state.write_parameter(kind, chosen_value(kind))
+
+
+def chosen_scope() -> str:
+    """What is chosen with the tensor, a key of ``SCOPE_EXTENTS``."""
+    return scope if (scope := chosen_value(SCOPE)) in SCOPE_EXTENTS else THIS_TENSOR
 
 
 def clear_selection() -> None:
     """Choose nothing."""
-    for kind in NOUNS:
+    for kind in KINDS:
         choose_value(kind, None)
 
 

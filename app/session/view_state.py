@@ -12,12 +12,14 @@ from app.session.draft import Draft
 from app.session.report_keeper import without_token
 from merging.base.files.short_digest import resolve_prefix
 
-_DRAFT_KEY, _WATCHED_RUN_KEY = "_draft", "_watched"
-# Keys of the chosen values that ``resolve_available`` finds, and of the chosen point.
-_MODELS_KEY, _SWEEP_KEY, _EDIT_KEY, _POINT_KEY = (f"_{key}" for key in (
-    address.MODELS, address.SWEEP, address.EDIT, address.POINT,
-))  # fmt: skip
-_STARTED_KEY, MAX_STARTED = "_started", 3  # the started runs, and how many of them the address names
+_DRAFT_KEY = "_draft"
+_WATCHED_RUN_KEY = "_watched"
+_MODELS_KEY = f"_{address.MODELS}"  # this and the next two: as ``resolve_available`` finds the chosen values
+_SWEEP_KEY = f"_{address.SWEEP}"
+_EDIT_KEY = f"_{address.EDIT}"
+_POINT_KEY = f"_{address.POINT}"
+_STARTED_KEY = "_started"
+MAX_STARTED = 3  # started runs that the address names
 _PAGE_KEY = "_page"
 _ENTERED_KEY = "_entered"
 _PICKED_PREFIX = "_picked_"

@@ -93,9 +93,9 @@ def _takes_cell(key: str) -> bool:
     return _find_chart(key).options.get("selected") == (None, None)
 
 
-def draw_question(key: str, width: Any = "stretch") -> None:
+def draw_question(key: str, width: Any = "stretch", help_text: str | None = None) -> None:
     """Draw a chart's question as its heading, for charts with controls between question and picture."""
-    st.header(_find_chart(key).question, anchor=False, width=width)
+    st.header(_find_chart(key).question, anchor=False, width=width, help=help_text)
 
 
 def draw_chart(
@@ -268,6 +268,12 @@ def read_clicked_mark(key: str) -> dict[str, str] | None:
     """The fields of the mark last clicked on the chart ``key``; None for the empty selection after a redraw."""
     picked = _find_chart(key).read_pick(st.session_state[f"chart_{key}"].selection.points)
     return None if picked is None else expert_names.keys_of_mark(picked, st.session_state[f"names_{key}"])
+
+
+def read_other_fields(key: str) -> list[Any]:
+    """The fields of the mark last clicked on the chart ``key`` after those of ``read_clicked_mark``."""
+    (point,) = st.session_state[f"chart_{key}"].selection.points[:1]
+    return list(point["customdata"].values())[len(_find_chart(key).picks) :]
 
 
 def choose_clicked(key: str) -> None:

@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names
 from app.session import address, pages, run_choice, selection
-from app.widgets import page_parts
+from app.widgets import chart_stage, page_parts
 from merging.models.families import stored_tensor_name
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ SELECTION_VIEWS = {  # title -> page, icon, kinds that the view shows, query of 
 
 
 def pick_selected(
-    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "None",
+    kind: str, names: Sequence[str], label: str, *, first: str | None = None, placeholder: str = "",
     width: Any = "stretch", plural_noun: str = "",
 ) -> str | None:  # fmt: skip
     """A picker of one of ``names``, which begins with the selection, else with ``first``.
@@ -48,13 +48,14 @@ def pick_selected(
     chosen = selection.chosen_value(kind)
     matching_name = _find_among(kind, chosen, names)
     value = matching_name or first
+    placeholder = placeholder or (selection.PICK_HINT.format("a tensor") if kind == address.TENSOR else "None")
     options = [*names] if first else [None, *names]  # a picker without None cannot be cleared
     key = selection.picker_key(kind, value)
     with st.container(width=width, gap="xsmall"):
         picked: str | None = st.selectbox(
             label, options, options.index(value) if value in options else None,
             lambda name: _name_of(kind, name) if name else placeholder,
-            key=key, on_change=selection.choose_from_picker, args=(kind, key),
+            key=key, on_change=choose_picked, args=(kind, key),
         )  # fmt: skip
         if chosen and not matching_name:
             st.caption(
@@ -62,6 +63,12 @@ def pick_selected(
                 f"{plural_noun or label.lower() + 's'}."
             )
     return picked
+
+
+def choose_picked(kind: str, key: str) -> None:
+    """Callback of a picker in a part of the page: choose its value, and redraw the map of the network with it."""
+    selection.choose_from_picker(kind, key)
+    chart_stage.redraw_page()
 
 
 def _find_among(kind: str, chosen: str, names: Sequence[str]) -> str:
@@ -125,7 +132,7 @@ def _name_of(kind: str, value: str) -> str:
 
 
 def _selection_query() -> dict[str, str]:
-    return {kind: selection.chosen_value(kind) for kind in selection.NOUNS if selection.chosen_value(kind)}
+    return {kind: selection.chosen_value(kind) for kind in selection.KINDS if selection.chosen_value(kind)}
 
 
 def pick_tower(sections: pd.Series) -> str:

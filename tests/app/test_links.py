@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import learned_runs
 import pytest
 import small_sweeps
 import streamlit as st
@@ -126,6 +127,29 @@ def test_the_store_names_a_run_by_its_beginning(twins: tuple[Path, str, str]) ->
     assert store.resolve_id(one) == one and store.resolve_id(one[:9]) == one and store.resolve_id("zz") == "zz"
     with pytest.raises(StoreError, match=rf"2 runs have ids that begin with {one[:6]}: .*{other}.*Write more digits"):
         store.resolve_id(one[:6])
+
+
+# A part of the network
+
+
+@pytest.fixture(scope="module")
+def learned(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with runs that learned, too."""
+    folder = tmp_path_factory.mktemp("learned") / "library"
+    shutil.copytree(compared, folder)
+    learned_runs.add(folder)
+    return folder
+
+
+@pytest.mark.parametrize("page", ["conflicts", "compare", "learning", "image", "run"])
+def test_a_link_names_the_chosen_part_of_the_network(open_app: Any, learned: Path, page: str) -> None:
+    scope, run = "this layer in all blocks", learned_runs.LAYERWISE if page == "learning" else runs(learned)[TIES].id
+    part = {"tensor": "visual.transformer.resblocks.0.mlp.c_fc.weight", "action_scope": scope}
+    at = open_app(page, learned, run=run, run_b=runs(learned)[LWPTV].id, **part)
+    spec = next(chart.proto.spec for chart in at.get("plotly_chart") if chart.proto.id.endswith("chart_network_map"))
+    outlines = [shape for shape in json.loads(spec)["layout"]["shapes"] if shape.get("name") == "selected"]
+    assert not at.exception and len(outlines) == 2  # in both blocks
+    assert scope in str(at.query_params["action_scope"])
 
 
 # One run twice

@@ -32,6 +32,11 @@ def outlined(at: Any) -> int:
     return [shape.get("name") for shape in read_spec(at)["layout"]["shapes"]].count("selected")
 
 
+def scope_picker(at: Any) -> Any:
+    """The picker of what is put back: its key is a new one after a click on the map."""
+    return next(box for box in at.get("button_group") if (box.key or "").startswith("action_scope"))
+
+
 def test_every_quantity_has_a_source() -> None:
     assert list(network_values.SOURCES) == list(QUANTITIES)
 
@@ -52,19 +57,30 @@ def test_a_click_on_a_block_or_a_layer_chooses_all_of_it_on_every_page(open_app:
     fields = next(row for row in targets["customdata"] if row[0].startswith(f"{BLOCKS}.1.") and row[2] == "block")
     at = click(at, "network_map", *fields)
     assert not at.exception and at.query_params["tensor"] == fields[0] and outlined(at) == 1
-    assert at.segmented_control(key="action_scope").value == "its block"
+    assert scope_picker(at).value == "its block" == at.query_params["action_scope"]
     assert "block 1 (12 tensors)" in words(at).replace("\\", "")
     fields = next(row for row in targets["customdata"] if "c_fc" in row[0] and row[2] == "layer")
     at = click(at, "network_map", *fields)
     assert outlined(at) == 2  # in both blocks
-    assert at.segmented_control(key="action_scope").value == "this layer in all blocks"
+    assert scope_picker(at).value == "this layer in all blocks"
     assert "all mlp.c_fc layers (4 tensors)" in words(at).replace("\\", "")
     go(at, "drift", drift_view="layer by layer")
     assert outlined(at) == 2 and at.session_state["tensor_kind"] == "weight matrices"
     at = click(at, "network_map", f"{BLOCKS}.1.ln_2.bias", "")
-    assert outlined(at) == 1 and at.session_state["tensor_kind"] == "biases"  # the other filter would hide it
+    assert (
+        outlined(at) == 1 and "action_scope" not in at.query_params and at.session_state["tensor_kind"] == "biases"
+    )  # the other filter would hide it
     go(at, "image", image_view="where it looks")
     assert at.selectbox(key="image_block").value == "1"
+
+
+def test_the_map_follows_the_picker_of_what_is_put_back(open_app: Any, compared: Path) -> None:
+    at = open_app("masks", compared, tensor=TENSOR)
+    assert outlined(at) == 1 and scope_picker(at).value == "this tensor"
+    scope_picker(at).set_value("this layer in all blocks").run()
+    assert not at.exception and outlined(at) == 2 and "all" in at.query_params["action_scope"]
+    scope_picker(at).set_value("this tensor").run()
+    assert not at.exception and outlined(at) == 1 and "action_scope" not in at.query_params
 
 
 @pytest.mark.full

@@ -316,9 +316,9 @@ def test_a_class_is_chosen_on_the_map_and_marked_on_other_pages(open_app: Any, c
     assert named(at, "class_name") == [name]
     chart = next(chart for chart in at.get("plotly_chart") if chart.proto.id.endswith("chart_feature_map"))
     traces = [
-        trace for trace in json.loads(chart.proto.spec)["data"] if str(trace.get("legendgroup")).startswith("group ")
+        trace for trace in json.loads(chart.proto.spec)["data"] if str(trace.get("legendgroup")).startswith("class ")
     ]
-    assert {trace["legendgroup"] for trace in traces if trace.get("opacity") != FAINT} == {f"group {name}"}
+    assert {trace["legendgroup"] for trace in traces if trace.get("opacity") != FAINT} == {f"class {name}"}
     assert "Chosen class" not in words(at)
     assert f"Chosen class: **{name}**" in words(go(at, "methods"))
     at.button(key="clear_selection").click().run()

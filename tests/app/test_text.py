@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -52,6 +53,16 @@ def test_downloads_hold_no_formulas() -> None:
     assert read["number"].tolist() == [-1.5] * 6
 
 
+def test_what_a_click_chooses_is_said_in_one_place() -> None:
+    others = {  # what is painted, guessed, sorted
+        "views/masks/paint_tools.py", "views/lessons/guess_widgets.py", "snapshot/lesson_pages.py",
+        "views/scores/plugin_matrix.py", "screens/methods.py",
+    }  # fmt: skip
+    hint = re.compile(r"Click (a|an|one|up|{}) |, or choose|or click |[(]click ")
+    places = {path for path in MAIN.parent.rglob("*.py") if hint.search(path.read_text("utf-8"))}
+    assert {path.relative_to(MAIN.parent).as_posix() for path in places} - others == {"session/selection.py"}
+
+
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
@@ -71,6 +82,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/conflicts/linear_layers.py": {"block"},  # a level or a column of its table
     "views/learning/image_routing.py": {"block"},  # a level or a column of its table
     "widgets/panels/put_back_panel.py": {"block", "layer"},  # a level or a column of its table
+    "session/selection.py": {"block", "layer"},  # what a click on the map chooses
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own

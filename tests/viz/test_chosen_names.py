@@ -56,7 +56,17 @@ def test_a_chosen_expert_stands_out_on_its_axis(key: str, axis: str) -> None:
 @pytest.mark.parametrize("key", ["feature_map", "feature_moves"])
 def test_a_chosen_class_is_clear_on_maps_whose_colors_are_classes(key: str) -> None:
     fig = draw(key, first_renamed(getattr(viz_tables, key)(), "group", "frog"))
-    assert clear_lines(fig) - {"Selected"} == {"group frog"}
+    assert clear_lines(fig) - {"Selected"} == {"class frog"}
+    named_alike = viz.draw(
+        key, first_renamed(getattr(viz_tables, key)(), "group", "frog"), chosen={"expert": ("frog",)}
+    )
+    assert len(clear_lines(named_alike)) > 2  # an expert of that name is no class
+
+
+def test_data_sets_on_a_map_are_tasks_and_no_classes() -> None:
+    table = first_renamed(viz_tables.feature_map(), "title", "flags").assign(group=lambda rows: rows["title"])
+    drawn = [viz.draw("feature_map", table, chosen={kind: ("flags",)}) for kind in ("expert", "class")]
+    assert "task flags" in clear_lines(drawn[0]) and len(clear_lines(drawn[0])) < len(clear_lines(drawn[1]))
 
 
 def test_a_chosen_class_is_clear_among_the_answers_and_a_click_returns_it() -> None:
@@ -78,6 +88,17 @@ def test_a_chosen_image_and_class_stand_out_among_neighbors() -> None:
     assert len(thick) == int((table["image"] == image).sum()) and thick[0].line.color == theme.ACCENT
     named = [note.text for note in fig.layout.annotations if "▸" in note.text]
     assert len(named) == int((table["class"] == "frog").sum()) and named[0].startswith("<b>▸ frog</b><br>")
+    alike = viz.draw("image_neighbors", table, chosen={"expert": ("frog",)})
+    assert not any("▸" in note.text for note in alike.layout.annotations)  # an expert of that name is no class
+
+
+def test_a_chosen_expert_stands_out_at_its_stream_and_no_word_of_the_map_does() -> None:
+    table = first_renamed(viz_tables.network_map(3, 2), "expert", "input")
+    notes = viz.draw("network_map", table, chosen={"expert": ("input",)}).layout.annotations
+    assert [note.name for note in notes if "▸" in note.text] == ["expert"]
+    assert not any(
+        "▸" in note.text for note in viz.draw("network_map", table, chosen={"class": ("input",)}).layout.annotations
+    )
 
 
 # Pinned runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import family_files
 import numpy as np
@@ -15,6 +16,7 @@ import viz_tables
 
 import merging
 import viz
+from viz import theme
 from viz.figures.network import update_streams
 from viz.figures.network.network_map import find_depth_range, find_next_tensor
 from viz.figures.network.quantities import QUANTITIES
@@ -238,6 +240,29 @@ def test_a_small_map_has_room_for_its_ends_and_no_names_of_layers() -> None:
     assert (texts["input"] - low) * px >= 30 and (high - texts["output"]) * px >= 36  # the words are as wide
     layers = [note for note in viz.draw("network_map", table, size="low").layout.annotations if note.name == "layer"]
     assert len(layers) == table[table["section"] == "block 0"]["part"].nunique()
+
+
+def test_a_presented_map_names_blocks_in_words_and_no_layers() -> None:
+    for blocks, shown in ((6, 6), (24, 8)):
+        table = viz_tables.network_map(2, blocks)
+        notes = viz.draw("network_map", table, present=True).layout.annotations
+        words = [note for note in notes if note.text.startswith("block ")]
+        assert len(words) == shown and {note.font.size for note in words} == {theme.FONT_SIZE}
+        assert "layer" not in {note.name for note in notes} and not [note for note in notes if note.text.isdecimal()]
+        low = viz.draw("network_map", table, present=True, size="low").data[1].marker.colorbar
+        assert low.title.text == QUANTITIES["saliency"].title_with_unit()  # the page's picker is not shown
+
+
+def test_names_of_layers_do_not_touch_on_a_narrow_page() -> None:
+    figure = viz.draw("network_map", viz_tables.network_map(8, 6), result="merged")
+    layers = [note for note in figure.layout.annotations if note.name == "layer"]
+    low, high = figure.layout.xaxis.range
+    px = (600 - figure.layout.margin.l - figure.layout.margin.r) / (high - low)  # the map on a page 900 px wide
+    for one, other in pairwise(layers):
+        half = (theme.text_width(one.text) + theme.text_width(other.text)) / 2
+        assert (other.x - one.x) * px > half
+    beside = next(note for note in figure.layout.annotations if note.text == "all blocks")
+    assert theme.text_width(beside.text) < figure.layout.margin.l
 
 
 def test_answers_by_depth_are_as_wide_as_a_low_map() -> None:

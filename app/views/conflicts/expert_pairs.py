@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, measurements, page_data
-from app.session import address
+from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.conflicts import linear_layers as conflict_layers
 from app.views.conflicts import sign_agreement
@@ -112,7 +112,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement) -> None:
         pair = [
             st.selectbox(label, run.experts, None, key=key, bind=address.BIND, placeholder=placeholder, width=260)
             for label, key, placeholder in (
-                ("First expert", address.FIRST_EXPERT, "Click a pair, or choose"),
+                ("First expert", address.FIRST_EXPERT, selection.PICK_HINT.format("a pair")),
                 ("Second expert", address.SECOND_EXPERT, "None"),
             )
         ]
@@ -144,7 +144,7 @@ def draw_pair(
     """Draw the chosen pair by depth."""
     first_expert, second_expert = pair
     if not first_expert or not second_expert:
-        st.info("Choose two experts, or click a cell of the matrix, to see where in the network they agree.")
+        st.info(f"{selection.PICK_HINT.format('a pair')} two experts, to see where in the network they agree.")
         return
     if first_expert == second_expert:
         st.info("Choose two different experts.")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from merging.study.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
 
-CLICK_HINT = "Click a cell, or choose"
-
 
 def list_linear_layers(run: Run) -> pd.DataFrame:
     """The linear layers of a run's experts in forward order, with section, role and part."""
@@ -41,7 +39,7 @@ def pick_layer(run: Run, default: str | None = None) -> str | None:
     """
     names = list(list_linear_layers(run)["tensor"])
     return selection_pickers.pick_selected(
-        address.TENSOR, names, "Layer", first=default, placeholder=CLICK_HINT, width=420, plural_noun="linear layers"
+        address.TENSOR, names, "Layer", first=default, width=420, plural_noun="linear layers"
     )
 
 

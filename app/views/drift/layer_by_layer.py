@@ -27,7 +27,6 @@ CONFLICT_METRICS = {
     "conflict, summed": "conflict_sum",
     "worst conflict": "conflict_top",
 }
-CLICK_HINT = "Click a cell, or choose"
 ISOLATED_NOTE = (
     "Each cell replaces only that tensor of the expert by the merged one, with the expert's own inputs (LOT, Eq. 4): "
     "the tensor's drift if no layer before it drifted."
@@ -66,9 +65,7 @@ def draw_unmeasured(runs: Sequence[Run]) -> None:
     if run.network:
         return
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
-    tensor = selection_pickers.pick_selected(
-        address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor", width=380
-    )
+    tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
     put_back_panel.draw_panel(run, tensor, "drift")
 
@@ -90,7 +87,7 @@ def draw_pictures(run: Run, measurement: StoredMeasurement, pairs: MeasuredRuns)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # above the pickers, but drawn after them, because the chart needs their values
     with st.container(horizontal=True, gap="medium"):
-        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
         task = selection_pickers.pick_selected(address.EXPERT, tasks, "Task", width=220)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
     with picture:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FIRST_QUANTITIES = ("put_back_out", "first_order_out", "drift")  # of the map, the first one that is stored
-CLICK_HINT = "Click a cell, or choose"
 POLL_SECONDS = 3.0  # between two updates of a running measurement
 MAX_TENSORS = 5  # tensors in the table
 NOT_MEASURED = "The effect of putting each layer back has not been measured for"
@@ -99,7 +98,7 @@ def draw_maps(run: Run, measurement: StoredMeasurement | None) -> None:
     tensors = list(page_data.run_table(run.id, "tensors")["tensor"])
     changes = None if measurement is None else measurements.measured_table(measurement, "changes")
     picture = st.container()  # above the picker, but drawn after it, because the chart needs its value
-    tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+    tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
     selection_pickers.draw_view_links("Drift", address.TENSOR, run=run.id)
     if measurement is not None and changes is not None:
         with picture:

@@ -215,7 +215,7 @@ def draw_maps(
     name = f"features_{kind.lower().replace(' ', '_')}_{task}"
     on_lasso, paper_claims = circled_images.store_circled, describe_claims(models, "features/maps")
     question = feature_data.ask_about_map(models[0], task)
-    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"):
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.header(question, anchor=False)
         if st.toggle("Images in place of marks", key=address.PICTURES, bind=address.BIND):
             table = joint_tables.thin_images(table, is_shared)

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data, samples
+from app.session import selection
 from app.views.image import study_tables
 from app.views.image.study_tables import ImageStudy, StudyTables
 from app.widgets import chart_view
@@ -22,9 +23,9 @@ READOUT_HELP = (
     "Apply the pretrained model's last norm and projection to every model's class token, instead of the model's own."
 )
 CAPTION = (
-    "Click a line to mark its class on all pages. After every block, the class token is read out as if that block were "
-    "the last one (logit lens). Early depths were never trained for this readout; the dashed line is its accuracy "
-    "over the data set."
+    f"{selection.MARK_HINT.format('a class')} After every block, the class token is read out as if that block were the "
+    "last one (logit lens). Early depths were never trained for this readout; the dashed line is its accuracy over the "
+    "data set."
 )
 
 

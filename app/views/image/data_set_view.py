@@ -10,7 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, samples
 from app.reading.measurements import MeasuredRuns
-from app.session import address
+from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.image import data_set_tables
 from app.widgets import chart_view, run_picker, thumbnails
@@ -144,14 +144,15 @@ def draw_data_sets(pairs: MeasuredRuns) -> None:
     labeled = table.assign(run=table["task"], label=table["title"])
     chart_view.draw_chart(
         "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", question_drawn=True, value=value,
-        on_click=choose_cell, sources=[run], caption=f"{DEPTH_NOTE} Click a cell, or choose below, to see its images. "
-        f"{numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
+        on_click=choose_cell, sources=[run],
+        caption=f"{DEPTH_NOTE} {numbers_in_words([(run, measured)], labeled, 'Each data set', value)}",
     )  # fmt: skip
     titles = dict(zip(table["title"], table["task"], strict=True))
     with st.container(horizontal=True, gap="medium"):
         title = st.selectbox(
-            "Images of", titles, None, key=address.LISTED_DATA_SET, bind=address.BIND, placeholder="Choose", width=240
-        )
+            "Images of", titles, None, key=address.LISTED_DATA_SET, bind=address.BIND,
+            placeholder=selection.PICK_HINT.format("a cell"), width=240,
+        )  # fmt: skip
         depths = sorted(set(table["depth"].astype(int)))
         depth = st.selectbox("Depth", depths, key=address.DEPTH, bind=address.BIND, width=120)
     if title is not None:

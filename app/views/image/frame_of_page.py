@@ -30,10 +30,13 @@ from merging.base.modes import Mode, VisitorAction
 from merging.study.previews.preview_process import TableName
 from viz.figure_text import clean_text
 
-ANSWER_VIEW, ATTENTION_VIEW, DRIFT_VIEW, RESTORE_VIEW, OCCLUDE_VIEW, NEIGHBORS_VIEW, DATA_SETS_VIEW = (
-    "answer by depth", "where it looks", "drift by patch", "restore tokens", "occlude patches", "neighbors",
-    "whole data sets",
-)  # fmt: skip
+ANSWER_VIEW = "answer by depth"
+ATTENTION_VIEW = "where it looks"
+DRIFT_VIEW = "drift by patch"
+RESTORE_VIEW = "restore tokens"
+OCCLUDE_VIEW = "occlude patches"
+NEIGHBORS_VIEW = "neighbors"
+DATA_SETS_VIEW = "whole data sets"
 POLL_SECONDS = 0.4  # seconds between two polls while tables are computed
 WAITING_NOTE = "Reading the image. The first answer of a run whose weights must be merged again takes a few seconds."
 

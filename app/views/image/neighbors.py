@@ -10,6 +10,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data as reading
 from app.reading.benchmark_images import split_images
+from app.session import selection
 from app.views.image import study_tables
 from app.views.image.study_tables import ImageStudy, StudyTables
 from app.widgets import chart_view
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 MAX_NEIGHBORS = 8
 CAPTION = (
     "The {} images of the choosing half of the same domain whose unit features have the largest cosine; the image "
-    "itself is left out. A thin blue frame marks images also among the {} nearest in another model; a click on "
-    "a picture marks its class on all pages."
+    "itself is left out. A thin blue frame marks images also among the {} nearest in another model. "
+    f"{selection.MARK_HINT.format('a class')}"
 )
 
 

@@ -16,7 +16,6 @@ from app.widgets import chart_view, paper_line, selection_pickers
 from merging.study.runs.run import Run
 from viz.figure_text import plural
 
-CLICK_HINT = "Click a cell, or choose"
 DEFAULT_OTHER_RUNS = 2  # other runs whose sums are shown at first
 ONE_COEFFICIENT_NOTE = (
     "This merge learned one coefficient for each expert, and none for single tensors; the curves show all of them."
@@ -51,7 +50,7 @@ def _draw_map(run: Run) -> tuple[str | None, str | None]:
     experts, tensors = list(dict.fromkeys(table["expert"])), list(dict.fromkeys(table["tensor"]))
     chart_slot = st.container()
     with st.container(horizontal=True, gap="medium"):
-        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
         expert = selection_pickers.pick_selected(address.EXPERT, experts, "Expert", width=220)
     with chart_slot:
         chart_view.draw_chart(

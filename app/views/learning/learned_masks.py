@@ -11,7 +11,6 @@ from app.views.learning import learning_tables
 from app.widgets import chart_view, selection_pickers
 from merging.study.runs.run import Run
 
-CLICK_HINT = "Click a cell, or choose"
 AVERAGE_NOTE = (
     "A scalar that several masks keep gets the mean of these experts' task vectors; a scalar that no mask keeps stays "
     "pretrained."
@@ -26,7 +25,7 @@ def draw_view(run: Run) -> None:
     picture = st.container()
     with st.container(horizontal=True, gap="medium"):
         tensors = list(dict.fromkeys(table["tensor"]))
-        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", placeholder=CLICK_HINT, width=380)
+        tensor = selection_pickers.pick_selected(address.TENSOR, tensors, "Tensor", width=380)
         expert = selection_pickers.pick_selected(
             address.EXPERT, list(dict.fromkeys(table["expert"])), "Expert", width=220
         )

@@ -23,10 +23,8 @@ from merging.study.runs.drafts import Drafts
 
 MAX_CACHED_TABLES = 256  # whose rules are cached
 MAX_ADDRESS_CHARACTERS = 1500  # characters of the rules in the address
-DRAFT_PREFIX, DRAFT_KIND = (
-    "~",
-    "painting",
-)  # the first character of a draft's token in the address, and the draft's kind
+DRAFT_PREFIX = "~"  # the first character of a draft's token in the address
+DRAFT_KIND = "painting"
 MAX_TABLES = 100  # tables in a session's draft; older ones are dropped
 
 

@@ -159,11 +159,9 @@ def draw_start(sheet: PaintSheet) -> None:
 
 
 START_EVERYTHING, START_NOTHING, START_THIS_RUN = "everything", "nothing", "this run's mask"
-START_LWPTV, START_RANDOM, START_LARGEST = (
-    "LwPTV at the ratio above",
-    "random, with as many scalars",
-    "the k largest by saliency",
-)
+START_LWPTV = "LwPTV at the ratio above"
+START_RANDOM = "random, with as many scalars"
+START_LARGEST = "the k largest by saliency"
 START_GRADIENT = "the gradient map (first order)"
 GRADIENT_NOTE = (
     "Factor 0 where one gradient predicts that the mean margin of the right class grows if the expert's part is taken "

@@ -66,7 +66,7 @@ def _pick_point(grid: sweeps.SweepResults) -> str:
     """Draw a slider for each axis of a grid of merges; returns the name of the chosen point."""
     steps, chosen = grid.sweep.recipes[0].steps, []
     first = next(one.point.values for one in grid.planned_points if one.point.recipe.steps == steps)
-    with st.container(horizontal=True, gap="large"):
+    with st.container(horizontal=True, gap="medium"):
         for label, axis, value in zip(grid.sweep.labels, grid.sweep.axes, first, strict=True):
             key = f"{SLIDER_KEY}_{axis.target}"
             chosen.append(st.select_slider(label, axis.values, value, "{:g}".format, key=key, width=320))

@@ -15,7 +15,7 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data, samples, sweeps
 from app.reading.sweeps import SweepResults
-from app.session import pages, polled_pickers, view_state
+from app.session import pages, polled_pickers, selection, view_state
 from app.views.sweeps.best_point import BestPoint, draw_verdict
 from app.widgets import page_parts, run_picker
 from app.widgets.jobs import refused_action, tray
@@ -35,7 +35,7 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
     key = polled_pickers.picker_key(f"chosen_point_{results.sweep.id}", point_name)
     with st.container(border=True, key="chosen"):
         st.selectbox(
-            "Chosen point (click one in a picture, or pick it here)", points, key=key,
+            selection.PICK_HINT.format("a point"), points, key=key,
             format_func=results.names.__getitem__, on_change=view_state.pick_point_from, args=(key,),
         )  # fmt: skip
         is_best = point_name == best_point.point_name

@@ -15,7 +15,6 @@ from app.reading.runs import network_values
 from app.session import address, benchmark_choice, run_choice, selection, view_state
 from app.widgets import chart_stage, chart_view, selection_pickers
 from app.widgets.jobs import measure_button
-from app.widgets.panels.put_back_panel import SCOPE_EXTENTS
 from merging.base.errors import CheckpointError
 from merging.study.runs.run import Run
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 CHART, PANEL_KEY = "network_map", "network_panel"
 LISTENER_KEY = "network_keys"
 NOT_MEASURED = "This quantity has not been measured for"
-KEYS_HINT = "Click a tensor, a block or a layer's name. On the map, arrow keys choose and Enter opens a menu."
-SCOPES = {extent: scope for scope, extent in SCOPE_EXTENTS.items()}
+KEYS_HINT = f"{selection.MARK_HINT.format('a tensor, a block or a layer')} Arrow keys choose, too; Enter opens a menu."
+SCOPES = {extent: scope for scope, extent in selection.SCOPE_EXTENTS.items()}
 
 
 def draw_panel(
@@ -54,12 +53,12 @@ def draw_panel(
         if is_of_other_page or st.session_state.get(address.NETWORK_QUANTITY) not in titles:  # or of another run
             st.session_state.pop(address.NETWORK_QUANTITY, None)
         with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-            chart_view.draw_question(CHART, width="content")
+            chart_view.draw_question(CHART, "content", KEYS_HINT)
             title = st.selectbox(
                 "Map of the network", titles, list(titles).index(first), key=address.NETWORK_QUANTITY,
                 bind=address.BIND, width=300, label_visibility="collapsed",
             )  # fmt: skip
-            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND, help=KEYS_HINT)
+            by_area = st.toggle("Areas by scalars", key=address.NETWORK_AREAS, bind=address.BIND)
         quantity = titles[title]
         try:
             table = _read_table(run, other_run, quantity, shown.get(quantity))
@@ -84,9 +83,9 @@ def draw_map(run: Run, table: pd.DataFrame, quantity: str, *, other_run: Run | N
         CHART, table, name=f"network_{quantity}_{run.id[:8]}", on_click=partial(_choose_clicked, table),
         quantity=quantity, difference=other_run is not None, experts=list(run.experts), selected=tensor or None,
         sources=runs, description=f"{described}, tensor by tensor.",
-        extent=SCOPE_EXTENTS.get(str(st.session_state.get(address.ACTION_SCOPE)), "tensor"), **options,
+        extent=selection.SCOPE_EXTENTS[selection.chosen_scope()], **options,
     )  # fmt: skip
-    items = [*list(SCOPE_EXTENTS)[:3], *selection_pickers.list_views(address.TENSOR)]
+    items = [*list(SCOPES.values())[:3], *selection_pickers.list_views(address.TENSOR)]
     data = {"panel": PANEL_KEY, "items": items}
     open_view = partial(_open_view_here, run.id)
     keys = _register_listener()(key=LISTENER_KEY, data=data, on_press_change=open_view, height=0)
@@ -102,20 +101,17 @@ def _read_table(run: Run, other_run: Run | None, quantity: str, values: pd.Serie
 
 def _choose_clicked(table: pd.DataFrame) -> None:
     """Callback of a click: choose the tensor, the block or the kind of layer, or the expert of the stream."""
-    if not (mark := chart_view.read_clicked_mark(CHART)):
-        return
+    mark = chart_view.read_clicked_mark(CHART) or {}
     if address.TENSOR in mark:
-        fields = st.session_state[f"chart_{CHART}"].selection.points[0]["customdata"]  # the third may be an extent
-        _choose_tensor(table, mark[address.TENSOR], extent if (extent := fields.get("2")) in SCOPES else "tensor")
-    if address.EXPERT in mark:
-        selection.choose_value(address.EXPERT, mark[address.EXPERT])
-    chart_stage.redraw_page()
+        extent = next((field for field in chart_view.read_other_fields(CHART) if field in SCOPES), "tensor")
+        _choose_tensor(table, mark[address.TENSOR], extent)
+    chart_view.choose_clicked(CHART)
 
 
 def _choose_tensor(table: pd.DataFrame, tensor: str, extent: str) -> None:
     """Choose a tensor, its block or its layer in all blocks, for views that show one tensor, one block or one kind."""
     selection.choose_value(address.TENSOR, tensor)
-    st.session_state[address.ACTION_SCOPE] = SCOPES[extent]
+    selection.choose_value(address.ACTION_SCOPE, SCOPES[extent])
     row = table[table["tensor"] == tensor].iloc[0]
     if str(row["section"]).startswith("block "):
         view_state.pick_value(address.BLOCK, str(row["section"]).removeprefix("block "))
@@ -141,8 +137,8 @@ def _follow_key(run: Run, table: pd.DataFrame, tensor: str, key: str) -> None:
     """Choose the tensor in the direction of an arrow key, or do what the menu of the chosen tensor says."""
     from viz.figures.network.network_map import find_next_tensor
 
-    if key in SCOPE_EXTENTS:
-        _choose_tensor(table, tensor, SCOPE_EXTENTS[key])
+    if key in selection.SCOPE_EXTENTS:
+        _choose_tensor(table, tensor, selection.SCOPE_EXTENTS[key])
     elif key in selection_pickers.list_views(address.TENSOR):
         path, _, query = selection_pickers.link_view(key, {address.RUN: run.id})
         if not view_state.is_on_page(path):

@@ -8,8 +8,8 @@ import streamlit as st
 
 from app import page_text
 from app.reading import expert_names, page_data, recipes
-from app.session import address, pages
-from app.widgets import page_parts
+from app.session import address, pages, selection
+from app.widgets import page_parts, selection_pickers
 from app.widgets.panels import preview_panel
 from merging.base.errors import MergingError
 from merging.methods.factor_rules import MAX_FACTOR
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 QUESTION = "What if this layer were put back?"
 PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
 ACTIONS = (PUT_BACK, GIVE_BACK, SCALE)
-SCOPE_EXTENTS = {  # kind: all tensors of its role
-    "this tensor": "tensor", "its block": "block", "this layer in all blocks": "layer", "its kind": "kind",
-}  # fmt: skip
 GIVE_BACK_NOTE = (
     "This cannot be a factor of the merged weights, so it is another experiment: before the merge, {scope} keeps only "
     "the task vector of **{expert}**, times {factor:.3g}. A merge that sums task vectors then has {result} there. "
@@ -74,15 +71,13 @@ def _pick_action() -> tuple[str, str]:
         action = st.segmented_control(
             "Do", ACTIONS, default=PUT_BACK, key=address.ACTION, bind=address.BIND, required=True
         )
+        scope = selection.chosen_scope()
+        key = selection.picker_key(address.ACTION_SCOPE, scope)
         scope = st.segmented_control(
-            "With",
-            SCOPE_EXTENTS,
-            default=next(iter(SCOPE_EXTENTS)),
-            key=address.ACTION_SCOPE,
-            bind=address.BIND,
-            required=True,
-        )
-    return action, SCOPE_EXTENTS[scope]
+            "With", selection.SCOPE_EXTENTS, default=scope, key=key, required=True,
+            on_change=selection_pickers.choose_picked, args=(address.ACTION_SCOPE, key),
+        )  # fmt: skip
+    return action, selection.SCOPE_EXTENTS[scope]
 
 
 def _make_layer(row: pd.Series[Any], extent: str) -> ChosenLayer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,12 +15,8 @@ from viz.figure_text import clean_text, first_few, plural, safe_text
 from viz.hover import hover_texts
 from viz.parts import axes, legends, picture_grid, series
 
-CAPTION, SPACE_BELOW, SPACE_ABOVE, LEFT = (
-    40,
-    42,
-    44,
-    34,
-)  # px: over a panel, under it, between columns, and left of the first
+CAPTION, SPACE_BELOW = 40, 42  # px over a panel, and under it
+SPACE_ABOVE, LEFT = 44, 34  # px between columns, and left of the first
 PANEL_HEIGHTS = {1: 460, 2: 380, 3: 290}  # px: height of a panel by panels in a row
 WEBGL_POINTS = 9000  # points above which browsers draw faster with WebGL than with SVG
 MIN_HALF_RANGE = 1e-6
@@ -113,6 +109,12 @@ def name_groups(table: pd.DataFrame) -> str:
     return "Data set" if (table["group"] == table["title"]).all() else "Class"
 
 
+def rows_by_group(rows: pd.DataFrame, groups: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
+    """Each group's rows and legend entry, which says whether it is a task or a class; see ``series.rows_by_name``."""
+    column = "task" if name_groups(rows) == "Data set" else "class"
+    return series.rows_by_name(rows.assign(**{column: rows["group"]}), column, groups, column)
+
+
 def square_ranges(rows: pd.DataFrame) -> Frame:
     """A square range around points, as the ranges of x and y."""
     points = rows[["x", "y"]].to_numpy(np.float64)
@@ -132,7 +134,7 @@ def _add_panel(
 ) -> None:
     """Add a mark for each image, an open square if it is ``framing`` its picture, and rings around ``selected``."""
     axes: dict[str, Any] = {"xaxis": f"x{panel.number}", "yaxis": f"y{panel.number}"}
-    for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
+    for _, rows, entry in rows_by_group(panel.rows, groups):
         style = mark_styles[rows["group"].iloc[0]]
         style = style._replace(symbol="square-open") if framing else style
         edge = {"color": style.color, "width": 1} if framing else theme.edge(0.4)

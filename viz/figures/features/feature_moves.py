@@ -21,6 +21,7 @@ from viz.figures.features.feature_map_figure import (
     Panel,
     lay_out_panel,
     name_groups,
+    rows_by_group,
     square_ranges,
 )
 from viz.hover import hover_texts
@@ -99,11 +100,11 @@ def _add_arrows(
     longest = panel.rows["move"] >= panel.rows["move"].quantile(1 - LONGEST_SHARE)
     lines: dict[bool, list[Trace]] = {False: [], True: []}
     for is_long, traces in lines.items():
-        for _, rows, entry in series.rows_by_name(panel.rows[longest == is_long], "group", groups, "group"):
+        for _, rows, entry in rows_by_group(panel.rows[longest == is_long], groups):
             color = mark_styles[rows["group"].iloc[0]].color
             traces.append(_join_ends(rows, color, is_long, legendgroup=entry["legendgroup"], **placed))
     fig.add_traces(lines[False])
-    for _, rows, entry in series.rows_by_name(panel.rows, "group", groups, "group"):
+    for _, rows, entry in rows_by_group(panel.rows, groups):
         marks = series.marks(
             rows, "x", "y", mark_styles[rows["group"].iloc[0]], "{_hover:as_is}", picks=("run", "image"), size=4,
             formats={"as_is": str}, marker={"line": theme.edge(0.3)}, **entry, showlegend=not panel.number, **placed,

@@ -201,4 +201,4 @@ def _add_tile(fig: Drawing, cell: tuple[int, int], words: str, picture: str, fra
             type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PICTURE_SHARE + 0.02, xref="x",
             yref="y", line=frame,
         )  # fmt: skip
-    fig.add_annotation(text=words, x=column, y=row + PICTURE_SHARE, xref="x", yref="y", yanchor="top")
+    fig.add_annotation(text=words, x=column, y=row + PICTURE_SHARE, xref="x", yref="y", yanchor="top", name="class")

@@ -31,7 +31,9 @@ END_SHARE = 0.01  # of the width, before and after a map without streams
 END_SHARES = {"full": (END_SHARE, END_SHARE), "low": (END_SHARE, END_SHARE), "small": (0.12, 0.12)}  # room for words
 COLOR_BAR_PX, RESULT_PX = 56, 92  # px: above the map for its color bar, and at its right for the merged model
 COLOR_STEPS = 10_000  # of the color scale: colors are whole numbers, so that figures stay small
-MAX_LABELS, MAX_COMPACT_TICKS = 16, 4  # numbers of blocks under a row, and ticks of a low color bar
+MAX_LABELS, MAX_PRESENTED, MAX_COMPACT_TICKS = 16, 8, 4  # blocks named under a row, and ticks of a low color bar
+FAINT = {"color": theme.FADED, "size": theme.SMALL_SIZE}  # of labels
+ALL_BLOCKS = "all blocks"
 LONG_TEXT_CELLS = 1000  # cells above which hover texts leave out what the map shows, so that a figure stays small
 HEADER, SHORT_HEADER = f"<b>{{tensor:short}}</b><br>{LAYER_TEXT}, {{numel:count}} scalars", "<b>{tensor:short 60}</b>"
 NUMBER_FORMATS = {"percent": ".1%", "real": ".3g", "decimal": ".2f", "kept": "d"}  # of d3, for hover texts
@@ -59,7 +61,7 @@ def network_map(
     by_area: bool = False,
     size: str = "full",
     result: str = "",
-    limits: heat_maps.Limits = None,
+    present: bool = False,
 ) -> Picture:
     """A schematic of the network in the direction of the data, with a rectangle for each tensor.
 
@@ -73,21 +75,22 @@ def network_map(
     """
     shown = QUANTITIES[check_option("quantity", quantity, tuple(QUANTITIES))]
     compact = check_option("size", size, tuple(END_SHARES)) != "full"
-    present = set(distinct_names(table["expert"])) if "expert" in table else set()
-    names = [name for name in experts or distinct_names(table.get("expert", ())) if name in present]
+    drawn_names = distinct_names(table["expert"]) if "expert" in table else []
+    names = [name for name in experts or drawn_names if name in drawn_names]
     has_streams = not compact and bool(names) and {"square", "weight_square"} <= set(table)
     lanes = max(LANE_PX * len(names), MIN_LANES_PX) / 2 if has_streams else LINE_PX
     tensors = sort_forward(table.drop_duplicates("tensor")).reset_index(drop=True)
     heights = COMPACT if compact else FULL
-    heights, layers = heights._replace(gap=heights.gap + lanes), [] if size == "small" else _list_layers(tensors)
-    rows = _stack_rows(lay_out_network(tensors, heights, by_area), lanes, bool(layers))
+    layers = [] if size == "small" or present else _list_layers(tensors)
+    towers = lay_out_network(tensors, heights._replace(gap=heights.gap + lanes), by_area)
+    rows = _stack_rows(towers, lanes, bool(layers))
     ends = {box.tensor: _scale_box(box, placed.line) for placed in rows for box in placed.row.boxes}
     boxes = np.array([ends[str(name)] for name in tensors["tensor"]])
     lane_names = names if shown.per_expert and names else [""]
     values = _spread_lanes(table, tensors, lane_names)
-    scale = shown.color_scale(difference, limits)
+    scale = shown.color_scale(difference)
     frames = _draw_frames(tensors, _Lanes(lane_names, values), boxes, scale.title, shown.format)
-    fig = Drawing([frames, _draw_lanes(values, boxes, scale, compact)])
+    fig = Drawing([frames, _draw_lanes(values, boxes, scale, compact and not present)])
     shapes = [shape for placed in rows for shape in _draw_lines(placed, has_streams)]
     if has_streams:
         streams = update_streams.draw_streams(table, names, theme.mark_styles(experts or names), rows, (UNIT, PX))
@@ -96,14 +99,14 @@ def network_map(
         shapes += streams.shapes
     fig.add_trace(_draw_targets(tensors, rows, layers, has_streams))
     shapes += _outline(tensors, boxes, selected, extent)
-    top = 8 if compact else COLOR_BAR_PX
     shares = (update_streams.FAN_SHARE, update_streams.TAIL_SHARE) if has_streams else END_SHARES[size]
-    _lay_out(fig, rows, layers, result if has_streams else "", shares)
-    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact else {"l": 8, "r": 12}
+    _lay_out(fig, rows, result if has_streams else "", shares, present)
+    _name_layers(fig, rows, layers, has_streams)
+    sides: dict[str, float] = {**axes.DEPTH_MARGINS} if compact and not present else {"l": 8, "r": 12}
     if has_streams:
-        sides = {"l": update_streams.label_width(names), "r": RESULT_PX if result else 12}
+        sides = {"l": update_streams.label_width(names, ALL_BLOCKS), "r": RESULT_PX if result else 12}
+    top, height = 8 if compact and not present else COLOR_BAR_PX, rows[0].top + (TITLE_PX if rows[0].row.name else 2)
     fig.update_layout(shapes=shapes, barmode="overlay", showlegend=False, margin={**sides, "t": top, "b": 8, "pad": 0})
-    height = rows[0].top + (TITLE_PX if rows[0].row.name else 2)
     fig.update_yaxes(visible=False, title={"text": "Branches"}, range=[0, height * PX], fixedrange=True)
     alt = _describe(tensors, lane_names, values, scale.title)
     return Picture(fig, alt, height + top + 8, f"{len(tensors)}:{compact}:{by_area}")
@@ -304,8 +307,8 @@ def _outline(tensors: pd.DataFrame, boxes: npt.NDArray[np.int64], selected: str 
         yield {"type": "rect", **ends, "line": {"color": theme.ACCENT, "width": 3}, "name": "selected"}
 
 
-def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: list[str], result: str, shares: Sequence[float]) -> None:
-    """The axis along the network, the labels of sections, the names of rows and of layers, and the result."""
+def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], result: str, shares: Sequence[float], present: bool) -> None:
+    """The axis along the network, the labels of sections (words on a projector), the names of rows, and the result."""
     width = max(placed.row.width for placed in rows)
     fig.update_xaxes(
         visible=False,
@@ -313,30 +316,40 @@ def _lay_out(fig: Drawing, rows: Sequence[PlacedRow], layers: list[str], result:
         range=[-shares[0] * width * UNIT, width * (1 + shares[1]) * UNIT],
         fixedrange=True,
     )
-    faded = {"color": theme.FADED, "size": theme.SMALL_SIZE}
+    font = {"color": theme.INK, "size": theme.FONT_SIZE} if present else FAINT
+    limit = MAX_PRESENTED if present else MAX_LABELS
     for placed in rows:
         blocks = [section for section in placed.row.sections if section.label.isdecimal()]
-        hidden = {section.name for index, section in enumerate(blocks) if index % -(-len(blocks) // MAX_LABELS)}
+        hidden = {section.name for index, section in enumerate(blocks) if index % -(-len(blocks) // limit)}
         for section in placed.row.sections:
             if section.name not in hidden:
-                words = {"embeddings": "input"}.get(section.label, section.label)
+                label = f"block {section.label}" if present and section.label.isdecimal() else section.label
+                words = {"embeddings": "input"}.get(label, label)
                 # beside the blocks' numbers, also where columns are narrow
                 share, anchor = {"input": (1, "right"), "output": (0, "left")}.get(words, (0.5, "center"))
                 fig.add_annotation(
                     x=(section.x0 + share * (section.x1 - section.x0)) * UNIT, y=placed.bottom * PX, yanchor="top",
-                    text=safe_text(words, 16), xanchor=anchor, font=faded,
+                    text=safe_text(words, 16), xanchor=anchor, font=font,
                 )  # fmt: skip
         if name := placed.row.name:
             bold = f"<b>{safe_text(name, 40)}</b>"
             fig.add_annotation(x=0, y=placed.top * PX, text=bold, xanchor="left", yanchor="bottom")
-    for layer, ends in _spread_layers(rows, layers).items():
-        text = f"all {safe_text(layer.rpartition('.')[2], 72 // len(layers))}"
-        fig.add_annotation(x=sum(ends) / 2 * UNIT, y=LAYERS_PX / 2 * PX, text=text, font=faded, name="layer")
     if result:
         lines = "<br>".join(safe_text(line, 24) for line in result.splitlines())
         fig.add_annotation(
             x=1, xref="paper", y=rows[0].line * PX, text=lines, xanchor="left", align="left", name="result"
         )
+
+
+def _name_layers(fig: Drawing, rows: Sequence[PlacedRow], layers: Sequence[str], has_streams: bool) -> None:
+    """The names of layers under the map, and beside them, if there is room, that each stands for all blocks."""
+    fields: dict[str, Any] = {"y": LAYERS_PX / 2 * PX, "font": FAINT}
+    for layer, ends in _spread_layers(rows, layers).items():
+        text = safe_text(layer.rpartition(".")[2], 72 // len(layers))
+        text = text if has_streams else f"all {text}"
+        fig.add_annotation(x=sum(ends) / 2 * UNIT, text=text, name="layer", **fields)
+    if layers and has_streams:
+        fig.add_annotation(x=0, xref="paper", xanchor="right", xshift=-4, text=ALL_BLOCKS, **fields)
 
 
 def _describe(tensors: pd.DataFrame, names: Sequence[str], values: Numbers, title: str) -> str:

@@ -23,14 +23,14 @@ class Quantity(NamedTuple):
     format: str = "percent"
     per_expert: bool = False
 
-    def color_scale(self, difference: bool = False, limits: heat_maps.Limits = None) -> heat_maps.ColorScale:
+    def color_scale(self, difference: bool = False) -> heat_maps.ColorScale:
         """The color scale; that of a ``difference`` of two runs has zero in its middle."""
         title = self.title_with_unit(difference)
         if self.scale == "mask" and not difference:
             return heat_maps.ColorScale(title, False, (0.0, 1.0), colors=MASK_SCALE)
         diverging = difference or self.scale == "diverging"
         return heat_maps.ColorScale(
-            title, self.scale == "log" and not difference, limits, self.format == "percent", diverging
+            title, self.scale == "log" and not difference, None, self.format == "percent", diverging
         )
 
     def title_with_unit(self, difference: bool = False) -> str:

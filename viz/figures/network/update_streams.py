@@ -133,9 +133,9 @@ def _curve(x: Numbers, y: Numbers, begin: str) -> str:
     return path + "S".join(f"{middle:.0f},{end:.0f} {after:.0f},{end:.0f}" for middle, after, end in ends)
 
 
-def label_width(names: Sequence[str]) -> float:
-    """Width in px at the left of the map for the experts' names."""
-    return axes.names_width(names, NAME_CHARACTERS) + 12 if len(names) <= MAX_LABELS else 8
+def label_width(names: Sequence[str], other_label: str) -> float:
+    """Width in px at the left of the map for the experts' names and another label."""
+    return axes.names_width([*names, other_label] if len(names) <= MAX_LABELS else [other_label], NAME_CHARACTERS) + 12
 
 
 def _label(name: str, y: float) -> dict[str, Any]:
