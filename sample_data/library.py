@@ -95,7 +95,7 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-JOINT_MAPS = (FEATURES,)  # models whose features are on one map
+JOINT_MAPS = (("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES))  # of models together
 MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
 GRID_RATIOS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the grid that answers Home's sliders at once
@@ -134,6 +134,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("predictions", preset) for preset in PREDICTIONS),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
+    *(("features_in_domain", of) for of in FEATURES),
     *(("merge_path", preset) for preset in MERGE_PATHS),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
@@ -200,10 +201,10 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
         for kind, of in measured:
             if kind not in timed:
                 measure(kind, store, benchmark, of)
-        for keys in JOINT_MAPS:
+        for kind, keys in JOINT_MAPS:
             subject = join_run_ids(runs[key].id for key in keys)
-            take_over_measurement("joint_tsne", store, benchmark, old, subject)
-            measuring.measure("joint_tsne", store, benchmark, subject)
+            take_over_measurement(kind, store, benchmark, old, subject)
+            measuring.measure(kind, store, benchmark, subject)
         for wanted in plan_sweeps(benchmark):
             compute_sweep(wanted, store, benchmark, old, workers)
         for name, facts in {
