@@ -18,6 +18,7 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 import viz
+from app.session.job_queue import SessionQueue
 from app.views.features import feature_tables, joint_tables
 from app.views.features.feature_tables import Model
 from merging.images.benchmarks.benchmark import Benchmark
@@ -28,6 +29,7 @@ from merging.study.runs import execute
 from merging.study.runs.run import join_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.job_records import Job
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, SALIENCY_BY_LAYER_KIND = (
     "maps",
@@ -182,8 +184,36 @@ def test_images_in_domain_are_offered_where_they_are_not_measured(
 ) -> None:
     at = open_app("features", library, image_domain="in domain")
     assert charts(at) == 0 and "Features in domain have not been extracted for" in words(at)
+    press_first_offer(at)
+    (order,) = asked  # of the map, which measures the features first
+    ids = {runs(library)["Pretrained"].id, *at.multiselect(key="features_runs").value}
+    assert order == ("joint_tsne_in_domain", join_run_ids(sorted(ids)))
+    at = open_app("features", library, image_domain="in domain", features_view=NUMBERS)
     press(at, "Measure")
     assert ("features_in_domain", runs(library)["Pretrained"].id) in asked
+
+
+def press_first_offer(at: AppTest) -> None:
+    """Press the button that orders features and map, which says how long both take together."""
+    (button,) = (one for one in at.button if one.label.startswith("Measure, and put them on one map, "))
+    assert button.label.endswith((" s", " min"))
+    button.click().run()
+
+
+def test_while_features_and_map_are_measured_their_progress_is_shown(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
+    ids = join_run_ids(sorted((known["Ties"].id, known["Pretrained"].id)))
+    job = Job("a1", "Joint map", "running", kind="joint_tsne", subject=ids)
+    monkeypatch.setattr(SessionQueue, "list_jobs", lambda self: [job])
+    for title in ("Pretrained", "Ties"):
+        at = open_app("features", library, runs=known["Ties"].id)
+        assert not at.exception and charts(at) == 0 and "is running" in words(at)
+        assert not [button for button in at.button if button.label.startswith("Measure")]
+        measure.measure("features", store, Benchmark.load(library), known[title].id, context=Context(device="cpu"))
+    at = open_app("features", library, runs=known["Ties"].id)
+    assert at.segmented_control(key="map").value == "joint t-SNE" and not at.exception  # not PCA meanwhile
 
 
 @pytest.mark.full
@@ -205,10 +235,9 @@ def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[s
     assert not at.exception
     assert charts(at) == 0
     assert "Features out of domain have not been extracted for" in words(at)
-    press(at, "Measure")
-    known = runs(library)
-    assert ("features", known["Pretrained"].id) in asked
-    assert len(asked) == 1 + len(at.multiselect(key="features_runs").value)
+    press_first_offer(at)
+    ids = {runs(library)["Pretrained"].id, *at.multiselect(key="features_runs").value}
+    assert asked == [("joint_tsne", join_run_ids(sorted(ids)))]
 
 
 def test_maps_are_a_job_of_their_own(
