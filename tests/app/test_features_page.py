@@ -195,7 +195,7 @@ def test_images_in_domain_are_offered_where_they_are_not_measured(
 
 def press_first_offer(at: AppTest) -> None:
     """Press the button that orders features and map, which says how long both take together."""
-    (button,) = (one for one in at.button if one.label.startswith("Measure, and put them on one map, "))
+    (button,) = (one for one in at.button if one.label.startswith("Measure, with one map of all, about "))
     assert button.label.endswith((" s", " min"))
     button.click().run()
 

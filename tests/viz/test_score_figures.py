@@ -38,12 +38,13 @@ def test_a_change_from_stored_scores_is_not_drawn_like_a_sample() -> None:
     (hatched,), (plain,) = sampled.data, stored.data
     assert hatched.marker.pattern.shape == "/" and hatched.error_x.array is not None
     assert plain.marker.pattern.shape is None and plain.error_x.array is None
+    assert ["interval" in fig.layout.xaxis.title.text for fig in (sampled, stored)] == [True, False]
     gained = table["difference"].to_numpy() > 0
     colors = np.array(plain.marker.color)[np.argsort(plain.y)]
     assert set(colors) == {theme.BLUE, theme.VERMILION} and (colors == theme.BLUE).sum() == gained.sum()
     notes = [" ".join(note.text for note in fig.layout.annotations) for fig in (sampled, stored)]
-    assert "Preview (sampled)" in notes[0] and "Stored scores (not sampled)" in notes[1]
-    assert "Stored scores (not sampled)" in stored.layout.meta["alt"] and "No intervals" in stored.layout.meta["alt"]
+    assert "Preview (sampled)" in notes[0] and "Stored scores" in notes[1]
+    assert "Stored scores" in stored.layout.meta["alt"] and "No intervals" in stored.layout.meta["alt"]
 
 
 def test_id_ood_scatter_keeps_papers_and_test_time_rows_apart() -> None:

@@ -34,7 +34,7 @@ def preview_change(table: pd.DataFrame) -> Picture:
     Columns: over (key), group (its heading), reference, kind ("preview", which is hatched, or "stored"), half, seed,
     against (the reference's name). Bars whose interval holds zero are gray; stored scores have no intervals.
     """
-    kind = "Stored scores (not sampled)" if _are_stored(table) else "Preview (sampled)"
+    kind = "Stored scores" if _are_stored(table) else "Preview (sampled)"
     groups = distinct_names(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
     table = table.assign(y=np.arange(len(table)) + table["group"].map(groups.index) + 1)  # each heading takes a row

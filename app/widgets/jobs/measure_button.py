@@ -63,7 +63,7 @@ def draw_missing(
         order, label = (key, [run.id for run in missing]), "Measure"
         if together:
             seconds = shown_measurements.expected_seconds([*(key for _ in missing), together[0]])
-            order, label = (together[0], [together[1]]), f"Measure, and put them on one map, {duration_text(seconds)}"
+            order, label = (together[0], [together[1]]), f"Measure, with one map of all, about {duration_text(seconds)}"
         time_note = "" if together else f" {_expected_time(key, measured)}"
         st.markdown(f"{reason} {_titles_in_words(missing)}.{time_note}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
