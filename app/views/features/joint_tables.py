@@ -43,7 +43,7 @@ def name_joint_map(runs: Sequence[Run], features_key: str) -> tuple[str, str] | 
 
 def find_joint_map(models: Sequence[Model]) -> StoredMeasurement | None:
     """The stored joint map of these models; None if there is none, or no pretrained model among them."""
-    order = name_joint_map([model.run for model in models], models[0].measurement.key)
+    order = name_joint_map([model.run for model in models], models[0].measurement.key) if models else None
     return measurements.find_measurement(*order) if order else None
 
 

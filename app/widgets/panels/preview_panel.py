@@ -41,7 +41,7 @@ LIVE_HELP = "Preview again at every change."
 LAST_LABEL, LAST_HELP = "against the last setting", "Compare with the recipe that was previewed before this one."
 EARLIER_NOTE = "Numbers of the last setting, until the new ones come."
 STORED_KIND, SAMPLED_KIND = "Stored scores (not sampled)", "Preview (sampled)"
-NO_INTERVALS_NOTE = "Stored scores do not say which images are right, so they have no intervals; *Preview* computes them."
+NO_INTERVALS_NOTE = "Stored scores do not say which images are right and have no intervals; *Preview* computes them."
 NO_PREVIEW_NOTE = (
     "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
 )
