@@ -50,7 +50,7 @@ from merging.study.runs.reference_models import find_references
 from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run, join_run_ids
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_session, sweep_storage
-from merging.study.sweeps.sweep import Axis, Sweep
+from merging.study.sweeps.sweep import DEFAULT_IMAGES, Axis, Sweep
 from merging.study.sweeps.sweep_target import vary_recipe
 from merging.tasks.context import Context
 from merging.tasks.workers.pools import open_pool
@@ -95,18 +95,19 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-JOINT_MAPS = (FEATURES,)  # models whose features are on one map
+JOINT_MAPS = (("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES))  # of models together
 MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
-GRID_RATIOS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the grid that answers Home's sliders at once
-GRID_SCALINGS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+GRID_RATIOS, GRID_SCALINGS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9), (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+# Answers Home's sliders and previews at once, so its points have all images, as the runs that they are compared with.
+GRID = (("task_arithmetic_lwptv",), {"lwptv.prune_ratio": GRID_RATIOS, "task_arithmetic.scaling": GRID_SCALINGS}, "")
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTH_STEPS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
 DRM_COMPARED = ("drm_h", "drm_v", "ties_mean")
 SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = (  # presets, what is varied, title
     (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTH_STEPS}, ""),
     (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTH_STEPS}, ""),
-    (("task_arithmetic_lwptv",), {"lwptv.prune_ratio": GRID_RATIOS, "task_arithmetic.scaling": GRID_SCALINGS}, ""),
+    GRID,
     (("lot",), {"lot.scaling": LOT_SCALINGS}, "LOT Fig. 3b: scaling of LOT Merging"),
     *(
         ((key,), {f"{find_preset(key).merge}.density": DENSITIES, f"{find_preset(key).merge}.scaling": LAMBDAS},
@@ -134,6 +135,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("predictions", preset) for preset in PREDICTIONS),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
+    *(("features_in_domain", of) for of in FEATURES),
     *(("merge_path", preset) for preset in MERGE_PATHS),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
@@ -200,10 +202,10 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
         for kind, of in measured:
             if kind not in timed:
                 measure(kind, store, benchmark, of)
-        for keys in JOINT_MAPS:
+        for kind, keys in JOINT_MAPS:
             subject = join_run_ids(runs[key].id for key in keys)
-            take_over_measurement("joint_tsne", store, benchmark, old, subject)
-            measuring.measure("joint_tsne", store, benchmark, subject)
+            take_over_measurement(kind, store, benchmark, old, subject)
+            measuring.measure(kind, store, benchmark, subject)
         for wanted in plan_sweeps(benchmark):
             compute_sweep(wanted, store, benchmark, old, workers)
         for name, facts in {
@@ -321,6 +323,7 @@ def plan_sweeps(benchmark: Benchmark) -> list[Sweep]:
         Sweep(
             recipes=tuple(recipe(key) for key in keys),
             axes=tuple(Axis(target, values) for target, values in axes.items()),
+            images=0 if (keys, axes, title) == GRID else DEFAULT_IMAGES,
             title=title,
         )
         for keys, axes, title in SWEEPS

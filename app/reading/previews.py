@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,18 +11,25 @@ from app.page_text import add_titles
 from app.permissions import requires
 from app.reading import page_data
 from app.session.job_queue import session_name
+from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.images.benchmarks.benchmark import SPLITS
+from merging.models.model_references import PRETRAINED
+from merging.recipes.recipe import Recipe
+from merging.study.previews.bootstrap import subtract_scores
+from merging.study.previews.preview import CHANGES_TABLE, Preview, name_changes
 from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState, Request
-from merging.study.previews.preview_samples import STAGE_SIZES
+from merging.study.previews.preview_samples import STAGE_SIZES, PreviewSample
+from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
+from merging.study.sweeps.points import Point, PointSample, find_scores_of_merge
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.recipes.recipe import Recipe
-    from merging.study.previews.preview import Preview
     from merging.study.runs.estimate import Estimate
     from merging.study.runs.run import Run
+
+MAX_READ_BYTES = 1 << 28  # of checkpoints that are read to find out whether the scores of their merge are stored
 
 
 @process_values.make_once
@@ -57,6 +65,57 @@ def preview_request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
     )  # fmt: skip
 
 
+def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run | None) -> Preview | None:
+    """The change from the stored scores of both models on the whole choosing half; None unless both are stored.
+
+    ``reference`` is compared with unless the request names a recipe. Nothing is merged or evaluated.
+    """
+    with contextlib.suppress(MergingError):  # a file is missing: the preview itself says so
+        opened = _open_if_read(recipe)
+        point = _find_scores(opened.run_id()) if opened else None
+        if opened is None or point is None:
+            return None
+        if request.reference:
+            last = Recipe.from_yaml(request.reference)
+            opened_last = _open_if_read(last)
+            other, name = _find_scores(opened_last.run_id()) if opened_last else None, last.title
+        else:
+            reference = reference if request.run else _find_pretrained(opened)
+            other, name = (_find_scores(reference.id), reference.name) if reference else (None, "")
+        if other is not None and _list_images(point) == _list_images(other):
+            devices = " and ".join(dict.fromkeys((point.device, other.device)))
+            titles = {task.key: task.title for task in page_data.benchmark().tasks}
+            changes = name_changes(subtract_scores(point.scores, other.scores, list(opened.experts)), titles)
+            return Preview(
+                tables={CHANGES_TABLE: changes}, n=point.images, sample=PreviewSample(), device=devices,
+                title=recipe.title, reference=name, is_from_stored=True,
+            )  # fmt: skip
+    return None
+
+
+def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:
+    """The opened checkpoints of a recipe, None if it would take long to compute their digests."""
+    opened = open_inputs(recipe, benchmark=page_data.benchmark())
+    return opened if opened.unread_bytes <= MAX_READ_BYTES else None
+
+
+def _find_scores(run_id: str) -> Point | None:
+    """The stored scores of a run on the whole choosing half, or of the sweep's point that is the same merge."""
+    return find_scores_of_merge(page_data.store(), run_id, page_data.benchmark(), PointSample())
+
+
+def _find_pretrained(opened: OpenedRecipe) -> Run | None:
+    """The stored evaluation of a recipe's pretrained model, as the network that its file describes."""
+    run = page_data.references(page_data.benchmark().digest, page_data.stored_runs()).get(PRETRAINED)
+    is_stated = opened.recipe.architecture or opened.recipe.activation
+    return run if run and not is_stated and run.inputs == {PRETRAINED: opened.digests()[PRETRAINED]} else None
+
+
+def _list_images(point: Point) -> list[tuple[str, int]]:
+    """The tasks of a point with their numbers of images."""
+    return list(zip(point.table["task"].tolist(), point.table["n"].tolist(), strict=True))
+
+
 def preview_state(request: Request, key: str) -> PreviewState | None:
     """The state of a request, if it is the last one that this session made under ``key``."""
     return preview_process().find_state(_session_key(key), request)
@@ -78,6 +137,6 @@ def _session_key(key: str) -> str:
 
 
 def preview_table(preview: Preview) -> pd.DataFrame:
-    """The differences, with columns that mark every row as a preview and name its chain and reference."""
+    """The differences, with columns that mark every row as a preview or as stored, and name its chain and reference."""
     description = {"half": preview.half, "seed": preview.seed, "against": preview.reference, "of": preview.title}
-    return add_titles(preview.changes).assign(kind="preview", **description)
+    return add_titles(preview.changes).assign(kind="stored" if preview.is_from_stored else "preview", **description)

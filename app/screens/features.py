@@ -9,7 +9,7 @@ import streamlit as st
 from app import page_text
 from app.reading import measurements, page_data, recipes
 from app.session import address, run_choice
-from app.views.features import feature_charts, feature_maps
+from app.views.features import feature_charts, feature_maps, joint_tables
 from app.views.features import feature_tables as feature_data
 from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
@@ -87,11 +87,13 @@ def draw_module_note(runs: Sequence[Run], domain: str) -> None:
 def draw_view(view: str, chosen: Sequence[Run], references: Sequence[Run], domain: str) -> None:
     """The chosen view of the models with features, and the offer to extract the features of the others."""
     key = name_in_domain(measurements.FEATURES) if domain == IN_DOMAIN else measurements.FEATURES
-    models, without_features = feature_data.find_models_with_features([*references, *chosen], key)
+    runs = [*references, *chosen]
+    models, without_features = feature_data.find_models_with_features(runs, key)
+    order = joint_tables.name_joint_map(runs, key) if view == MAPS and without_features else None
     if without_features:
         stored = [model.measurement for model in models]
-        measure_button.draw_missing(key, without_features, NOT_EXTRACTED.format(domain), stored)
-    if not models:
+        measure_button.draw_missing(key, without_features, NOT_EXTRACTED.format(domain), stored, together=order)
+    if not models or (order and measure_button.find_live_job(*order)):
         return
     if view == MAPS:
         feature_maps.draw_side_by_side(models)

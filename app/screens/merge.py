@@ -124,7 +124,7 @@ experts = dict(models.experts)
 stored = page_data.stored_runs()
 draft = recipe_builder.find_current_draft(models)
 recipe_builder.draw_presets(draft, experts)
-with st.grid(2, min_column_width=400, gap="large"):
+with st.grid(2, min_column_width=320, gap="large"):
     with st.container():
         valid = recipe_builder.draw_builder(draft, experts, page_data.expert_accuracies(models, stored))
     with st.container(border=True):

@@ -44,13 +44,13 @@ def run_ids(store: Store, *titles: str) -> list[str]:
     return [known[title] for title in titles]
 
 
-def bundled_features() -> tuple[list[str], list[np.ndarray], list[np.ndarray]]:
+def bundled_features(domain: str = "") -> tuple[list[str], list[np.ndarray], list[np.ndarray]]:
     """Ids, features and maps alone (from principal components) of the pretrained model and two merges."""
     store, benchmark = Store(Path("/nonexistent"), libraries=(settings.LIBRARY_FOLDER,)), Benchmark.load()
     ids = run_ids(store, "Pretrained", "Task Arithmetic", "Task Arithmetic w/ LwPTV")
     features, maps = [], []
     for run_id in ids:
-        for key, array, found in (("features", "features", features), ("tsne", map_name("all", 30), maps)):
+        for key, array, found in ((f"features{domain}", "features", features), ("tsne", map_name("all", 30), maps)):
             measured = measurement_store.find_measurement_result(key, store, benchmark, run_id)
             assert measured is not None
             found.append(measured.array(array).astype(np.float32))
@@ -147,10 +147,13 @@ def test_the_joint_map_of_the_bundled_features_can_be_trusted(
     assert all(joint >= one - 0.02 for joint, one in zip(trust, trust_alone, strict=True))
 
 
-def test_the_bundled_map_meets_its_limits() -> None:
+@pytest.mark.parametrize("domain", ["", "_in_domain"])
+def test_the_bundled_maps_meet_their_limits(domain: str) -> None:
     store = Store(Path("/nonexistent"), libraries=(settings.LIBRARY_FOLDER,))
-    ids, features, _ = bundled_features()
-    measured = measurement_store.find_measurement_result("joint_tsne", store, Benchmark.load(), join_run_ids(ids))
+    ids, features, _ = bundled_features(domain)
+    measured = measurement_store.find_measurement_result(
+        f"joint_tsne{domain}", store, Benchmark.load(), join_run_ids(ids)
+    )
     assert measured is not None and measured.provenance == "precomputed"
     checks, quality = measured.table("checks").set_index("check"), measured.table("quality")
     assert checks.loc["equal features", "value"] < 0.001 and checks.loc["planted moves", "value"] >= 0.95

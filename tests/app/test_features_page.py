@@ -177,15 +177,6 @@ def test_view_in_domain(look: Any, inside: Path, query: dict[str, str], asks: st
     assert not {"Tiles", "Letters"} & named
 
 
-def test_images_in_domain_are_offered_where_they_are_not_measured(
-    open_app: Any, library: Path, asked: list[tuple[str, str]]
-) -> None:
-    at = open_app("features", library, image_domain="in domain")
-    assert charts(at) == 0 and "Features in domain have not been extracted for" in words(at)
-    press(at, "Measure")
-    assert ("features_in_domain", runs(library)["Pretrained"].id) in asked
-
-
 @pytest.mark.full
 def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, inside: Path, tmp_path: Path) -> None:
     benchmark = Benchmark.load(inside)
@@ -198,17 +189,6 @@ def test_a_merge_of_fewer_experts_is_named_in_domain(open_app: Any, inside: Path
     assert "out of domain for models with fewer experts" in words(at)
     at = open_app("features", inside, runs=chosen(inside), image_domain="in domain")
     assert "with fewer experts" not in words(at)
-
-
-def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
-    at = open_app("features", library)
-    assert not at.exception
-    assert charts(at) == 0
-    assert "Features out of domain have not been extracted for" in words(at)
-    press(at, "Measure")
-    known = runs(library)
-    assert ("features", known["Pretrained"].id) in asked
-    assert len(asked) == 1 + len(at.multiselect(key="features_runs").value)
 
 
 def test_maps_are_a_job_of_their_own(

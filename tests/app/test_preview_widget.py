@@ -7,20 +7,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import streamlit as st
-from page_harness import charts, press, words
+from page_harness import charts, press, runs, words
 from streamlit.testing.v1 import AppTest
 
 import merging
 from app.reading import page_data, previews
 from app.widgets.panels import preview_panel
-from app.widgets.panels.preview_panel import EARLIER_NOTE, LAST_LABEL
+from app.widgets.panels.preview_panel import EARLIER_NOTE, LAST_LABEL, NO_INTERVALS_NOTE
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study.previews.preview import Preview
 from merging.study.previews.preview_process import PreviewRequest, PreviewState
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.known_points import KnownPoints
+from merging.study.sweeps.sweep import Axis, Sweep
+from merging.study.sweeps.sweep_session import plan_sweep, run_sweep
 
+CHAIN = "ties:density=0.9"  # is not stored
 NASTY = "<b>bold</b> **x** $y$ :red[c]"
 
 
@@ -69,7 +75,7 @@ def switch(at: AppTest, label: str) -> AppTest:
 
 
 def test_answers_are_drawn_as_they_come(open_app: Any, library: Path, bench: StandIn, preview: Preview) -> None:
-    at = open_app("merge", library, chain="ties")
+    at = open_app("merge", library, chain=CHAIN)
     assert not bench.asked and charts(at) == 0
     press(at, "Preview")
     assert not at.exception and len(bench.asked) == 1 and "first answer" in words(at)
@@ -86,19 +92,19 @@ def test_answers_are_drawn_as_they_come(open_app: Any, library: Path, bench: Sta
 
 
 def test_a_change_takes_the_old_answer_away(open_app: Any, library: Path, bench: StandIn, preview: Preview) -> None:
-    at = press(open_app("merge", library, chain="ties"), "Preview")
+    at = press(open_app("merge", library, chain=CHAIN), "Preview")
     bench.answer(preview=preview, done=True)
     at.run()
     at.slider[0].set_value(0.5).run()
     assert charts(at) == 0 and len(at.metric) == 0 and len(bench.asked) == 1
-    at.slider[0].set_value(0.2).run()
+    at.slider[0].set_value(0.9).run()
     assert charts(at) == 1  # the very recipe that was previewed
 
 
 def test_an_answer_that_comes_after_a_change_is_not_drawn(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:
-    at = press(open_app("merge", library, chain="ties"), "Preview")
+    at = press(open_app("merge", library, chain=CHAIN), "Preview")
     at.slider[0].set_value(0.5).run()
     for done in (False, True):
         bench.answer(preview=preview, done=done)
@@ -107,7 +113,7 @@ def test_an_answer_that_comes_after_a_change_is_not_drawn(
 
 
 def test_live_asks_nothing_while_a_chart_is_presented(open_app: Any, library: Path, bench: StandIn) -> None:
-    at = switch(open_app("merge", library, chain="ties"), "live")
+    at = switch(open_app("merge", library, chain=CHAIN), "live")
     at.toggle(key="presentation").set_value(True).run()
     at.slider[0].set_value(0.5).run()
     assert not at.exception and len(bench.asked) == 1
@@ -118,7 +124,7 @@ def test_live_asks_nothing_while_a_chart_is_presented(open_app: Any, library: Pa
 def test_live_asks_at_every_change_and_survives_another_page(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:
-    at = switch(open_app("merge", library, chain="ties"), "live")
+    at = switch(open_app("merge", library, chain=CHAIN), "live")
     assert len(bench.asked) == 1
     at.slider[0].set_value(0.5).run()
     assert len(bench.asked) == 2 and bench.asked[0] != bench.asked[1]
@@ -133,7 +139,7 @@ def test_live_asks_at_every_change_and_survives_another_page(
 def test_old_numbers_stay_until_the_new_ones_come(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:
-    at = switch(open_app("merge", library, chain="ties"), "live")
+    at = switch(open_app("merge", library, chain=CHAIN), "live")
     bench.answer(preview=preview, done=True)
     at.run()
     assert EARLIER_NOTE not in words(at) and len(at.metric) == 3
@@ -147,7 +153,7 @@ def test_old_numbers_stay_until_the_new_ones_come(
 def test_a_preview_is_compared_with_the_last_setting(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:
-    at = switch(open_app("merge", library, chain="ties"), "live")
+    at = switch(open_app("merge", library, chain=CHAIN), "live")
     assert LAST_LABEL not in {toggle.label for toggle in at.toggle}  # there is none yet
     at.slider[0].set_value(0.5).run()
     assert bench.asked[-1].reference == ""
@@ -165,7 +171,7 @@ def test_a_preview_is_compared_with_the_last_setting(
 def test_the_last_of_two_quick_clicks_on_live_counts(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:
-    at = open_app("merge", library, chain="ties")
+    at = open_app("merge", library, chain=CHAIN)
     key = next(toggle for toggle in at.toggle if toggle.label == "live").key
     for value in (True, False, True):
         at.toggle(key=key).set_value(value).run()  # the key stays, so that a click never reaches an old widget
@@ -197,7 +203,7 @@ def test_short_previews_are_live_by_themselves(
 ) -> None:
     def is_live(seconds: float) -> bool:
         monkeypatch.setattr(previews, "first_answer_seconds", lambda estimate: seconds)
-        at = open_app("merge", library, chain="ties")
+        at = open_app("merge", library, chain=CHAIN)
         return bool(next(toggle for toggle in at.toggle if toggle.label == "live").value)
 
     open_app("merge", library)
@@ -218,18 +224,70 @@ def test_the_first_answer_takes_the_merge_and_few_images(library: Path, open_app
 
 
 def test_errors_are_shown_and_not_asked_for_again(open_app: Any, library: Path, bench: StandIn) -> None:
-    at = switch(open_app("merge", library, chain="ties"), "live")
+    at = switch(open_app("merge", library, chain=CHAIN), "live")
     bench.answer(error=f"LOT needs more than {NASTY}", done=True)
     at.run()
     assert not at.exception and "LOT needs more than" in words(at) and NASTY not in words(at)
     assert len(at.run().metric) == 0 and len(bench.asked) == 1
 
 
+def read_changes(at: AppTest) -> list[float]:
+    return [float(metric.value.replace("−", "-")) for metric in at.metric]
+
+
+def find_changes(scores: pd.DataFrame, reference: pd.DataFrame, inside: list[str]) -> list[float]:
+    """The changes of both averages and of the H-score, in points, by plain pandas; scores are of all splits."""
+    averages = []
+    for table in (scores, reference):
+        choosing = table[table["split"] == "choosing"]
+        is_inside = choosing["task"].isin(inside)
+        means = [choosing[is_inside]["accuracy"].mean(), choosing[~is_inside]["accuracy"].mean()]
+        averages.append([*means, 2 * means[0] * means[1] / sum(means)])
+    return [round(100 * (new - old), 1) for new, old in zip(*averages, strict=True)]
+
+
+def test_a_stored_merge_is_answered_without_a_process(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = open_app("merge", library, chain="ties")
+    known, benchmark = runs(library), Benchmark.load(library)
+    expected = find_changes(known["Ties"].scores, known["Pretrained"].scores, list(benchmark.experts))
+    assert not bench.asked and read_changes(at) == expected and charts(at) == 1
+    n = sum(benchmark.count_images(task.key, "choosing") for task in benchmark.tasks)
+    assert "**Stored scores (not sampled)**: change against Pretrained." in words(at)
+    assert f"all images of the choosing half, n = {n}, seed 0" in words(at) and NO_INTERVALS_NOTE in words(at)
+    press(at, "Preview")  # which has intervals
+    bench.answer(preview=preview, done=True)
+    at.run()
+    assert len(bench.asked) == 1 and "Preview (sampled)" in words(at) and "Stored scores" not in words(at)
+
+
+def test_a_point_of_a_sweep_answers_and_other_settings_are_previewed(
+    open_app: Any, library: Path, bench: StandIn, tmp_path: Path
+) -> None:
+    benchmark, store = Benchmark.load(library), Store(tmp_path / "store", libraries=(library / "runs",))
+    recipe = Recipe.build("ties", {}, [], benchmark.pretrained, benchmark.experts)
+    sweep = Sweep(recipes=(recipe,), axes=(Axis("ties.density", (0.5, 0.6)),), images=0)
+    run_sweep(sweep, store, benchmark)
+    points = KnownPoints(plan_sweep(sweep, benchmark), store, benchmark, sweep.sample.normalize_on(benchmark))
+    first, second = (point.scores for point in points.read_points().values())
+    at = switch(open_app("merge", library, chain="ties:density=0.5"), "live")
+    pretrained = runs(library)["Pretrained"].scores
+    assert not bench.asked and read_changes(at) == find_changes(first, pretrained, list(benchmark.experts))
+    at.slider[0].set_value(0.6).run()
+    switch(at, LAST_LABEL)  # also stored
+    assert not bench.asked and read_changes(at) == find_changes(second, first, list(benchmark.experts))
+    at.slider[0].set_value(0.7).run()
+    assert len(bench.asked) == 1 and EARLIER_NOTE in words(at) and len(at.metric) == 3
+    at.slider[0].set_value(0.6).run()
+    assert len(bench.asked) == 2 and EARLIER_NOTE in words(at)  # as the last setting is not stored
+
+
 def test_several_people_see_fewer_images(
     open_app: Any, library: Path, bench: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MERGESCOPE_SHARED", "1")
-    press(open_app("merge", library, chain="ties"), "Preview")
+    press(open_app("merge", library, chain=CHAIN), "Preview")
     assert bench.asked[0].per_task == 64
 
 

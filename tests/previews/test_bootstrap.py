@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from merging.images.benchmarks.metrics import h_score
-from merging.study.previews.bootstrap import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, paired_differences
+from merging.study.previews.bootstrap import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, paired_differences, subtract_scores
 
 
 def answers(seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -33,6 +34,20 @@ def plain(new, old, keys_in, draws=4000, seed=9):
         rows[OUT_OF_DOMAIN].append(outside[0] - outside[1])
         rows[H_SCORE].append(h_score(inside[0], outside[0]) - h_score(inside[1], outside[1]))
     return {name: np.percentile(values, [2.5, 97.5]) for name, values in rows.items()}
+
+
+def test_scores_alone_have_the_same_differences_but_no_intervals():
+    new, old = answers()
+    scores, reference = (
+        pd.DataFrame(
+            [(key, right.mean(), len(right)) for key, right in model.items()], columns=["task", "accuracy", "n"]
+        )
+        for model in (new, old)
+    )
+    table, expected = subtract_scores(scores, reference, ["a", "b"]), paired_differences(new, old, ["a", "b"])
+    assert table[["low", "high"]].isna().all(axis=None)
+    shown = [name for name in table if name not in ("low", "high")]
+    pd.testing.assert_frame_equal(table[shown], expected[shown])
 
 
 def test_it_agrees_with_drawing_images():

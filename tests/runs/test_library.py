@@ -25,6 +25,7 @@ from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run import PRECOMPUTED, SALIENCY
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_session, sweep_storage
+from merging.study.sweeps.known_points import KnownPoints
 from sample_data import library
 from sample_data.build.library_entries import HISTORY, PACK_ABOVE, pack, remove_seconds, shorten, table_path, thin_steps
 from sample_data.library import (
@@ -88,8 +89,10 @@ def test_every_measurement_is_there_and_not_stale(benchmark, store):
 def test_every_sweep_is_there_and_complete(benchmark, store):
     assert set(sweep_storage.list_sweeps(store)) == {wanted.id for wanted in plan_sweeps(benchmark)}
     for wanted in plan_sweeps(benchmark):
-        found = [points.find_point(store, one.name) for one in sweep_session.plan_sweep(wanted, benchmark)]
-        assert found and all(point and point.provenance == PRECOMPUTED for point in found)
+        planned, sample = sweep_session.plan_sweep(wanted, benchmark), wanted.sample.normalize_on(benchmark)
+        found = KnownPoints(planned, store, benchmark, sample).read_points().values()
+        assert len(found) == len({one.name for one in planned})
+        assert all(point.provenance == PRECOMPUTED for point in found)
 
 
 def test_every_reference_is_there(benchmark, store):

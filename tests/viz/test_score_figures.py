@@ -31,6 +31,22 @@ def test_id_ood_scatter_draws_every_complete_run_once() -> None:
     assert 0 <= x0 < complete["in_low"].min() and complete["in_high"].max() < x1 <= 1.1
 
 
+def test_a_change_from_stored_scores_is_not_drawn_like_a_sample() -> None:
+    table = viz_tables.preview_change()
+    sampled = viz.draw("preview_change", table)
+    stored = viz.draw("preview_change", table.assign(kind="stored", low=np.nan, high=np.nan))
+    (hatched,), (plain,) = sampled.data, stored.data
+    assert hatched.marker.pattern.shape == "/" and hatched.error_x.array is not None
+    assert plain.marker.pattern.shape is None and plain.error_x.array is None
+    assert ["interval" in fig.layout.xaxis.title.text for fig in (sampled, stored)] == [True, False]
+    gained = table["difference"].to_numpy() > 0
+    colors = np.array(plain.marker.color)[np.argsort(plain.y)]
+    assert set(colors) == {theme.BLUE, theme.VERMILION} and (colors == theme.BLUE).sum() == gained.sum()
+    notes = [" ".join(note.text for note in fig.layout.annotations) for fig in (sampled, stored)]
+    assert "Preview (sampled)" in notes[0] and "Stored scores" in notes[1]
+    assert "Stored scores" in stored.layout.meta["alt"] and "No intervals" in stored.layout.meta["alt"]
+
+
 def test_id_ood_scatter_keeps_papers_and_test_time_rows_apart() -> None:
     fig = viz.draw("id_ood_scatter", viz_tables.id_ood_scatter(12))
     marks = {trace.name: trace for trace in fig.data if trace.mode == "markers"}

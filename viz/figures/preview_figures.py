@@ -1,4 +1,4 @@
-"""The estimated effect of a change on accuracy, from a sample: hatched bars, which cannot be mistaken for scores."""
+"""The effect of a change on accuracy: hatched bars from a sample, plain ones from stored scores of all images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from viz.parts import axes, series
 ROW_PX, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
 GAIN_COLOR, LOSS_COLOR, UNCLEAR_COLOR = theme.BLUE, theme.VERMILION, theme.FADED
 HOVER = (
-    "<b>{title}</b> (preview)<br>{accuracy:percent}, reference {reference:percent}<br>change {difference:points}"
+    "<b>{title}</b> ({kind})<br>{accuracy:percent}, reference {reference:percent}<br>change {difference:points}"
     "[ ({low:points} to {high:points})][<br>no significant difference with n = {unclear_n:count}]<br>{n:count} images"
 )
 
@@ -29,11 +29,12 @@ HOVER = (
     empty="There is no image to preview on.",
 )
 def preview_change(table: pd.DataFrame) -> Picture:
-    """A hatched bar for each average and each data set: the difference in percentage points and its 95 % interval.
+    """A bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
-    Columns: over (key), group (its heading), reference, kind (always "preview"), half, seed, against (the reference's
-    name). Bars whose interval holds zero are gray.
+    Columns: over (key), group (its heading), reference, kind ("preview", which is hatched, or "stored"), half, seed,
+    against (the reference's name). Bars whose interval holds zero are gray; stored scores have no intervals.
     """
+    kind = "Stored scores" if _are_stored(table) else "Preview (sampled)"
     groups = distinct_names(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
     table = table.assign(y=np.arange(len(table)) + table["group"].map(groups.index) + 1)  # each heading takes a row
@@ -45,30 +46,36 @@ def preview_change(table: pd.DataFrame) -> Picture:
     for group, y in table.groupby("group", sort=False)["y"].min().items():
         fig.add_annotation(axes.heading(str(group).capitalize(), y - 1))
     inside = {"x": 1, "xref": "x domain", "xanchor": "right", "yref": "y domain"}
-    fig.add_annotation(theme.caption(f"<b>PREVIEW (sampled)</b>: {_describe_sample(table)}", 1, **inside, yshift=6))
+    fig.add_annotation(theme.caption(f"<b>{kind}</b>: {_describe_sample(table)}", 1, **inside, yshift=6))
     left = axes.names_width(list(table["title"]), 28, min_width=axes.names_width(groups, 40)) + 44
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     reference_words = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""
     changes = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
-    significance = f"{int(series.excludes_zero(table).sum())} of {len(table)} intervals exclude zero"
-    alt = f"Preview (sampled){reference_words}, change in points: {changes}. {significance}."
+    known = table["low"].notna()
+    significance = f"{int(series.excludes_zero(table).sum())} of {int(known.sum())} intervals exclude zero"
+    significance = significance if known.any() else "No intervals"
+    alt = f"{kind}{reference_words}, change in points: {changes}. {significance}."
     return Picture(fig, alt, TOP + BOTTOM + ROW_PX * max(rows, 4))
 
 
 def _draw_bars(table: pd.DataFrame) -> Trace:
-    signs = np.where(table["difference"] > 0, GAIN_COLOR, LOSS_COLOR)
-    colors = np.where(series.excludes_zero(table), signs, UNCLEAR_COLOR).tolist()
     unclear = (table["low"] <= 0) & (table["high"] >= 0)
+    signs = np.where(table["difference"] > 0, GAIN_COLOR, LOSS_COLOR)
+    colors = np.where(unclear, UNCLEAR_COLOR, signs).tolist()
+    hatching = {"shape": "/", "fgcolor": colors, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.35}
+    is_stored = _are_stored(table)
     return series.bars(
-        table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y", theme.GROUND,
-        HOVER, orientation="h", name="Preview", error_x=series.interval(
+        table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y",
+        colors if is_stored else theme.GROUND, HOVER, orientation="h", name="Change",
+        error_x=None if is_stored else series.interval(
             table, "difference", theme.INK, factor=100, thickness=1.3, width=3
         ),
-        marker={
-            "line": {"color": colors, "width": 1.4},
-            "pattern": {"shape": "/", "fgcolor": colors, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.35},
-        },
+        marker={"line": {"color": colors, "width": 1.4}} | ({} if is_stored else {"pattern": hatching}),
     )  # fmt: skip
+
+
+def _are_stored(table: pd.DataFrame) -> bool:
+    return bool((table["kind"] == "stored").all())
 
 
 def _describe_sample(table: pd.DataFrame) -> str:

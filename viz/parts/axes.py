@@ -33,11 +33,15 @@ def number_axis(title: str, numbers: Sequence[int], positions: Any = None, **mor
 
 
 def points_axis(title: str, changes: pd.DataFrame) -> dict[str, Any]:
-    """Settings of an axis of ``changes`` of accuracy in percentage points, symmetric around the line at zero."""
+    """Settings of an axis of ``changes`` of accuracy in percentage points, symmetric around the line at zero.
+
+    The title names the intervals if the column "low" has any.
+    """
+    unit = "percentage points, paired 95% interval" if changes["low"].notna().any() else "points"
     largest = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
     zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
     return {
-        "title": {"text": f"{title} in percentage points, paired 95% interval"},
+        "title": {"text": f"{title} in {unit}"},
         "range": [-largest, largest],
         **zero,
     }

@@ -74,9 +74,11 @@ def pick_classes(task: str) -> list[str]:
 def draw_side_by_side(models: Sequence[Model]) -> None:
     """Draw the maps of all models: together, as arrows, along a merge, or each by itself."""
     joint = joint_tables.find_joint_map(models)
+    order = joint_tables.name_joint_map([model.run for model in models], models[0].measurement.key)
+    opens_joint = joint is not None or (order is not None and measure_button.find_live_job(*order) is not None)
     with st.container(horizontal=True, gap="medium"):
         kind = st.segmented_control(
-            "Map", MAPS, default=PCA if joint is None else JOINT, key=address.MAP, bind=address.BIND, required=True
+            "Map", MAPS, default=JOINT if opens_joint else PCA, key=address.MAP, bind=address.BIND, required=True
         )
         task = pick_images(models[0])
         perplexity = COMMON_PERPLEXITY

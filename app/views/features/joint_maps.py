@@ -40,16 +40,12 @@ SECONDS_PER_MODEL = 1.2  # while the models along the merge are played
 
 def draw_missing(models: Sequence[Model]) -> None:
     """Draw the offer to compute the joint map of these models."""
-    if not any(model.pretrained for model in models):
-        st.info(NEEDS_PRETRAINED)
-    elif len(models) < 2:
-        st.info(NO_MERGE)
-    else:
+    order = joint_tables.name_joint_map([model.run for model in models], models[0].measurement.key)
+    if order:
         titles = page_text.join_words([f"**{page_text.safe_text(model.label, 60)}**" for model in models])
-        measure_button.draw_missing_benchmark(
-            models[0].name_measurement(measurements.JOINT_MAP), NOT_TOGETHER.format(titles),
-            joint_tables.name_subject(models),
-        )  # fmt: skip
+        measure_button.draw_missing_benchmark(order[0], NOT_TOGETHER.format(titles), order[1])
+    else:
+        st.info(NO_MERGE if any(model.pretrained for model in models) else NEEDS_PRETRAINED)
 
 
 def describe_joint(measured: StoredMeasurement, models: Sequence[Model]) -> str:

@@ -14,8 +14,9 @@ from app.reading import benchmark_images, measurements, page_data
 from app.reading.figures import cache_table
 from app.views.features import feature_tables as feature_data
 from app.views.features.feature_tables import Model
+from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.runs.run import join_run_ids
+from merging.study.runs.run import Run, join_run_ids
 from viz.figures.features.feature_moves import STAYED, TURNED_RIGHT, TURNED_WRONG
 
 if TYPE_CHECKING:
@@ -28,16 +29,22 @@ PANEL_PIXELS = 560  # the side of a panel's picture
 MOVED_MOST = "moved most"
 
 
-def name_subject(models: Sequence[Model]) -> str:
-    """The subject of the joint measurement of some models."""
-    return join_run_ids(sorted(model.run.id for model in models))
+def name_joint_map(runs: Sequence[Run], features_key: str) -> tuple[str, str] | None:
+    """The key and the subject of the joint map of these models' features (the measurement ``features_key``).
+
+    None for a single model, or without the pretrained model.
+    """
+    if len(runs) < 2 or not any(run.kind == "pretrained" for run in runs):
+        return None
+    in_domain = features_key == name_in_domain(measurements.FEATURES)
+    key = name_in_domain(measurements.JOINT_MAP) if in_domain else measurements.JOINT_MAP
+    return key, join_run_ids(sorted({run.id for run in runs}))
 
 
 def find_joint_map(models: Sequence[Model]) -> StoredMeasurement | None:
     """The stored joint map of these models; None if there is none, or no pretrained model among them."""
-    if len(models) < 2 or not any(model.pretrained for model in models):
-        return None
-    return measurements.find_measurement(models[0].name_measurement(measurements.JOINT_MAP), name_subject(models))
+    order = name_joint_map([model.run for model in models], models[0].measurement.key) if models else None
+    return measurements.find_measurement(*order) if order else None
 
 
 def read_positions(measured: StoredMeasurement, models: Sequence[Model], array: str) -> dict[str, pd.DataFrame]:

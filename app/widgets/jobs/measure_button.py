@@ -44,11 +44,13 @@ def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
 
 
 def draw_missing(
-    key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = (), suffix: str = ""
-) -> None:
+    key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = (), suffix: str = "",
+    together: tuple[str, str] | None = None,
+) -> None:  # fmt: skip
     """The box of runs without this measurement: progress, or a button.
 
-    ``measured`` are stored measurements, for the expected time. ``suffix`` tells two boxes of a page apart.
+    ``measured`` are stored measurements, for the expected time. ``suffix`` tells two boxes of a page apart. The button
+    orders ``together`` instead, the key and the subject of a measurement that measures ``key`` of its runs first.
     """
 
     def draw_running(live: list[Run], _: list[Job]) -> None:
@@ -58,9 +60,14 @@ def draw_missing(
         )
 
     def draw_offer(missing: list[Run]) -> None:
-        st.markdown(f"{reason} {_titles_in_words(missing)}. {_expected_time(key, measured)}")
+        order, label = (key, [run.id for run in missing]), "Measure"
+        if together:
+            seconds = shown_measurements.expected_seconds([*(key for _ in missing), together[0]])
+            order, label = (together[0], [together[1]]), f"Measure, with one map of all, about {duration_text(seconds)}"
+        time_note = "" if together else f" {_expected_time(key, measured)}"
+        st.markdown(f"{reason} {_titles_in_words(missing)}.{time_note}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            _draw_button(key, [run.id for run in missing], suffix)
+            _draw_button(*order, suffix, label)
             if not suffix:
                 _draw_button_of_all(key, missing)
 
@@ -68,7 +75,9 @@ def draw_missing(
     for network in dict.fromkeys(run.network for run in runs if run not in measurable):
         st.info(find_refusal(find_measurement(key), page_text.safe_text(network, 60)))
     if measurable:
-        draw_box(f"{key}{suffix}", [(run, _find_job(key, run)) for run in measurable], draw_running, draw_offer)
+        live_job = find_live_job(*together) if together else None
+        jobs = [(run, live_job or _find_job(key, run)) for run in measurable]
+        draw_box(f"{key}{suffix}", jobs, draw_running, draw_offer)
 
 
 def draw_missing_benchmark(key: str, reason: str, subject: str = "") -> None:
@@ -86,8 +95,8 @@ def draw_missing_benchmark(key: str, reason: str, subject: str = "") -> None:
     draw_box(key, [(subject, live_job)], draw_running, draw_offer)
 
 
-def _draw_button(key: str, run_ids: Sequence[str], suffix: str = "") -> None:
-    if not refused_action.draw_refusal(VisitorAction.MEASURE) and st.button("Measure", key=f"measure_{key}{suffix}"):
+def _draw_button(key: str, run_ids: Sequence[str], suffix: str = "", label: str = "Measure") -> None:
+    if not refused_action.draw_refusal(VisitorAction.MEASURE) and st.button(label, key=f"measure_{key}{suffix}"):
         start_measuring(key, run_ids)
         st.rerun()  # the whole page: after drawing only a part of it, the tray would not follow the job
 
@@ -106,6 +115,12 @@ def _draw_button_of_all(key: str, runs: Sequence[Run]) -> None:
     ):
         start_all(run.id, keys)
         st.rerun()  # the whole page, as after "Measure"
+
+
+def find_live_job(key: str, subject: str) -> Job | None:
+    """The job that is measuring the benchmark (``subject`` is empty), a run, or runs together."""
+    jobs = page_data.job_queue().list_benchmark_jobs()
+    return next((job for job in jobs if (job.kind, job.subject) == (key, subject) and job.is_live), None)
 
 
 def _find_job(key: str, run: Run) -> Job | None:

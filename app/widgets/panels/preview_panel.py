@@ -40,6 +40,8 @@ PREVIEW_HELP = (
 LIVE_HELP = "Preview again at every change."
 LAST_LABEL, LAST_HELP = "against the last setting", "Compare with the recipe that was previewed before this one."
 EARLIER_NOTE = "Numbers of the last setting, until the new ones come."
+STORED_KIND, SAMPLED_KIND = "Stored scores (not sampled)", "Preview (sampled)"
+NO_INTERVALS_NOTE = "Stored scores do not say which images are right and have no intervals; *Preview* computes them."
 NO_PREVIEW_NOTE = (
     "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
 )
@@ -48,7 +50,8 @@ NO_PREVIEW_NOTE = (
 def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float = math.inf) -> None:
     """Draw the preview of a recipe against a run (None: the pretrained model), or against the last previewed recipe.
 
-    ``key`` makes the widget unique on the page. The numbers of an earlier recipe are only drawn, faintly, while those
+    Where the scores of both are stored, they are drawn at once, until *Preview* is pressed. ``key`` makes the widget
+    unique on the page. The numbers of an earlier recipe are only drawn, faintly, while those
     of this ``recipe`` are computed. ``seconds`` are those to the first answer: short previews are live at first.
     """
     if samples.is_whole_test_set():
@@ -61,18 +64,22 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float
     last = find_last(recipe, request, key)
     if compares_last := bool(last and st.session_state.get(f"preview_last_{key}")):
         request = replace(request, run="", reference=last)
+    stored = previews.find_stored_change(recipe, request, reference)
     live = _session_values(_LIVE_KEYS).get(key, seconds < SHORT_SECONDS and not permissions.has_others())
-    if live and not session.is_single_chart() and previews.preview_state(request, key) is None:
+    if stored:
+        _note_recipe(request, key)
+    elif live and not session.is_single_chart() and previews.preview_state(request, key) is None:
         request_preview(request, key)
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
     draw_panel = guarded_fragment(_draw_panel, run_every=POLL_SECONDS if running else None)
-    draw_panel(request, None if compares_last else reference, key, running, live, bool(last))
+    draw_panel(request, None if compares_last else reference, key, running, live, bool(last), stored)
 
 
 def _draw_panel(
-    request: PreviewRequest, reference: Run | None, key: str, was_running: bool, live: bool, has_last: bool
-) -> None:
+    request: PreviewRequest, reference: Run | None, key: str, was_running: bool, live: bool, has_last: bool,
+    stored: Preview | None,
+) -> None:  # fmt: skip
     state = previews.preview_state(request, key)
     running = state is not None and not state.done
     if running != was_running:
@@ -83,10 +90,10 @@ def _draw_panel(
             st.caption(f":material/error: {page_text.safe_text(state.error, 600)}")
         elif state is not None and state.preview is None:
             st.caption(":material/hourglass_top: Merging; the first answer takes a few seconds.")
-        if state is not None and state.preview is not None:
-            _session_values(_ANSWER_KEY)[key, request.benchmark] = state.preview, reference
+        if preview := (state.preview if state is not None else None) or stored:
+            _session_values(_ANSWER_KEY)[key, request.benchmark] = preview, reference
             with st.container(key=f"preview_result_{key}", gap="small"):  # faint while it belongs to an earlier recipe
-                _draw_result(state.preview, reference, key, running)
+                _draw_result(preview, reference, key, running)
         elif running and (answer := _session_values(_ANSWER_KEY).get((key, request.benchmark))):
             with st.container(key=f"preview_earlier_{key}", gap="small"):
                 st.caption(EARLIER_NOTE)
@@ -138,15 +145,20 @@ def _stop_preview(key: str) -> None:
 
 def request_preview(request: PreviewRequest, key: str) -> None:
     st.session_state[_OPEN_KEY] = key
+    _note_recipe(request, key)
+    previews.request_preview(request, key)
+
+
+def _note_recipe(request: PreviewRequest, key: str) -> None:
+    """Remember the recipe of a request, with which the next one may be compared."""
     recipes, place = _session_values(_RECIPES_KEY), (key, request.benchmark)
     recipes[place] = list(dict.fromkeys([request.recipe, *recipes.get(place, ())]))[:2]
-    previews.request_preview(request, key)
 
 
 def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
     """Draw the averages, then the chart; of several previews on a page only the newest one's chart is drawn."""
-    more_note = "; more images follow" if running else ""
-    st.markdown(f"**Preview (sampled)**: change against {page_text.safe_text(preview.reference, 60)}{more_note}.")
+    more_note = "; more images follow" if running and not preview.is_from_stored else ""
+    st.markdown(f"**{_name_kind(preview)}**: change against {page_text.safe_text(preview.reference, 60)}{more_note}.")
     averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
     with st.grid(3, min_column_width=130):
         for row in averages:
@@ -167,6 +179,8 @@ def _draw_result(preview: Preview, reference: Run | None, key: str, running: boo
 def _change_in_words(row: Mapping[Any, Any]) -> str:
     """The interval of a change in words; for an insignificant change, the number of images, too."""
     n = count(row["n"])
+    if math.isnan(row["low"]):
+        return f"points; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
     if row["low"] <= 0 <= row["high"]:
         return f"no significant difference with n = {n} ({_interval_in_words(row)})"
     return f"points, {_interval_in_words(row)}; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
@@ -176,13 +190,18 @@ def _interval_in_words(row: Mapping[Any, Any]) -> str:
     return f"{page_text.format_signed(100 * row['low'])} to {page_text.format_signed(100 * row['high'])}"
 
 
+def _name_kind(preview: Preview) -> str:
+    return STORED_KIND if preview.is_from_stored else SAMPLED_KIND
+
+
 def _caption(preview: Preview) -> str:
     per_task = preview.sample.per_task
     images = "all images" if per_task is None else f"at most {per_task} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
+    intervals = f"; 95% intervals from {RESAMPLES:,} paired bootstrap draws{rounded}."
     return (
-        f"Preview (sampled) of “{title}” against “{reference}”: "
+        f"{_name_kind(preview)} of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
-        f"{page_text.safe_text(preview.device, 40)}; 95% intervals from {RESAMPLES:,} paired bootstrap draws{rounded}."
+        f"{page_text.safe_text(preview.device, 40)}{f'. {NO_INTERVALS_NOTE}' if preview.is_from_stored else intervals}"
     )

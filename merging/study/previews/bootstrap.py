@@ -55,6 +55,18 @@ def paired_differences(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
+def subtract_scores(scores: pd.DataFrame, reference: pd.DataFrame, in_domain: Sequence[str]) -> pd.DataFrame:
+    """The rows of ``paired_differences`` from the scores (task, accuracy, n) of two models on the same images.
+
+    Their intervals are NaN: scores do not say which images were right.
+    """
+    right, right_of_reference = (
+        {task: np.full(n, accuracy) for task, accuracy, n in table[["task", "accuracy", "n"]].itertuples(index=False)}
+        for table in (scores, reference)
+    )
+    return paired_differences(right, right_of_reference, in_domain, resamples=1).assign(low=np.nan, high=np.nan)
+
+
 def share_interval(
     holds: Mapping[str, NDArray[np.bool_]], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> tuple[float, float, float, int]:

@@ -1,4 +1,4 @@
-"""The result of a preview. Unlike a run it has no id, is never stored, and its table has its own columns."""
+"""The result of a preview. Unlike a run it has no id, and its table has its own columns; no preview is stored."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from merging.study.previews.bootstrap import AVERAGE
 from merging.study.previews.preview_samples import HALF, PreviewSample
 
 if TYPE_CHECKING:
@@ -13,6 +14,15 @@ if TYPE_CHECKING:
 
 CHANGES_TABLE, ANSWERS_TABLE = "changes", "answers"
 PLAIN_FIELDS = ("n", "device", "title", "reference", "rounded")
+
+
+def name_changes(changes: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
+    """The table of ``paired_differences`` with a column "title": the name of the average, or the task's title."""
+    names = [
+        scope[0].upper() + scope[1:] if group == AVERAGE else titles[scope]
+        for scope, group in zip(changes["over"], changes["group"], strict=True)
+    ]
+    return changes.assign(title=names)[["over", "title", *changes.columns[1:]]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,7 +33,8 @@ class Preview:
     and "answers" (a row for every image: task, place, label, right and reference_right, and predicted). place is the
     index in the choosing half; predicted is -1 if several models answer. ``n`` counts images. ``title`` and
     ``reference`` name the two models. ``rounded`` says that tokens were cached in half precision, so close decisions
-    may differ from a run's.
+    may differ from a run's. ``is_from_stored`` says that both models' scores were stored, on all images: then there are
+    no answers, and intervals are NaN.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -33,6 +44,7 @@ class Preview:
     title: str
     reference: str
     rounded: bool = False
+    is_from_stored: bool = False
     half: str = HALF
 
     @property

@@ -26,7 +26,7 @@ from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.previews.affected_tensors import find_affected_tensors
-from merging.study.previews.bootstrap import AVERAGE, paired_differences
+from merging.study.previews.bootstrap import paired_differences
 from merging.study.previews.models_in_memory import (
     MergeInMemory,
     ModelInMemory,
@@ -37,7 +37,7 @@ from merging.study.previews.models_in_memory import (
 )
 from merging.study.previews.moments_in_memory import MomentsInMemory, refuse_learning
 from merging.study.previews.moments_in_memory import estimate_bytes as moments_bytes
-from merging.study.previews.preview import ANSWERS_TABLE, CHANGES_TABLE, Preview
+from merging.study.previews.preview import ANSWERS_TABLE, CHANGES_TABLE, Preview, name_changes
 from merging.study.previews.preview_memory import Memory, count_bytes
 from merging.study.previews.preview_samples import ImageBatch, PreviewSample, SampledTask, image_batches, sample_tasks
 from merging.study.previews.token_cache import MAX_BYTES, CacheResolution, TokenCache
@@ -337,11 +337,7 @@ class PreviewWork:
             rows.append(pd.DataFrame({**columns, "right": right[key], "reference_right": reference_right[key]}))
         answer_table = pd.concat(rows, ignore_index=True)
         changes = paired_differences(right, reference_right, self.experts, seed=self.sample.seed)
-        titles = {task.key: task.title for task in self.previewer.benchmark.tasks}
-        names = zip(changes["over"], changes["group"], strict=True)
-        changes.insert(
-            1, "title", [scope[0].upper() + scope[1:] if group == AVERAGE else titles[scope] for scope, group in names]
-        )
+        changes = name_changes(changes, {task.key: task.title for task in self.previewer.benchmark.tasks})
         return Preview(
             tables={CHANGES_TABLE: changes, ANSWERS_TABLE: answer_table},
             n=len(answer_table),

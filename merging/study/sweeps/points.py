@@ -174,6 +174,17 @@ def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) ->
     return short_digest(json.dumps([VERSION, list(identity), benchmark.digest, images], allow_nan=False))
 
 
+def identify_merge(run_id: str) -> Identity:
+    """The identity of the merge that the run with this id stores, or would store."""
+    return ("run", run_id)
+
+
+def find_scores_of_merge(store: Store, run_id: str, benchmark: Benchmark, sample: PointSample) -> Point | None:
+    """The stored scores of a merge, by the id of its run, as a point or in the run; None if there are none."""
+    name = name_point(identify_merge(run_id), benchmark, sample)
+    return find_point(store, name) or read_point_of_run(store, run_id, name, benchmark, sample)
+
+
 def point_results(store: Store) -> Results[Point]:
     """The points of a store and of its libraries, which are read-only folders of precomputed results."""
     return store.results(KIND, _read_point)

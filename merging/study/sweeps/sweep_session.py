@@ -254,7 +254,7 @@ def _file_key(recipe: Recipe) -> tuple[Any, ...]:
 def _point_identity(point: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
     """The identity of a point's model, from the digests of its files."""
     if point.terms is None or point.terms == ((1.0, MERGED),):
-        return ("run", run_id)
+        return points.identify_merge(run_id)
     parts = sorted(
         (run_id if name == MERGED else digests[expert_key(name)], coefficient)
         for coefficient, name in point.terms
