@@ -44,8 +44,6 @@ def open_page(page: str, query: Mapping[str, str]) -> AppTest:
     """A new session on a page, as by a link."""
     at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
     if page != "home":
-        with patch("app.views.run_page.first_picture.draw_picture"):  # the way leads over Home
-            at.run()
         at.switch_page(f"screens/{page}.py")
     for key, value in query.items():
         at.query_params[key] = value
