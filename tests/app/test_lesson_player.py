@@ -260,7 +260,8 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     assert known.resolve_view(lesson.page_and_view(1)[1]) == {"run": run_id, "ratio": "0.35"}
 
 
-@pytest.mark.parametrize("key", [KEYS[0], *(pytest.param(key, marks=pytest.mark.full) for key in KEYS[1:])])
+@pytest.mark.full
+@pytest.mark.parametrize("key", KEYS)
 def test_every_step_of_bundled_lessons_stands_beside_its_page(
     open_app: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
