@@ -247,14 +247,10 @@ def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
         return at.run()
 
 
-@pytest.mark.parametrize(
-    "view",
-    some_of(
-        (view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)),
-        *ASKING,
-        "app.views.drift.restoring draw_maps",
-    ),
-)
+OF_RUNS = [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)]
+
+
+@pytest.mark.parametrize("view", some_of(OF_RUNS, *ASKING, "app.views.drift.restoring draw_maps"))
 def test_a_run_that_is_deleted_while_its_page_is_open(
     open_app: Any, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -37,44 +35,25 @@ def test_names_of_test_files_are_different() -> None:
 
 def test_every_test_asserts() -> None:
     """Itself, or by functions of its own file and of tests/support that it calls."""
-    tests = [path for path in FILES if path.name.startswith("test_")]
-    assert [
-        f"{path.relative_to(TESTS)}: {name}"
-        for path in tests
-        for name in functions(path)
-        if name.startswith("test_") and not asserts(path, name)
-    ] == []
-
-
-@cache
-def functions(path: Path) -> dict[str, ast.FunctionDef]:
-    """The functions and methods of a file by name."""
-    return {one.name: one for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.FunctionDef)}
-
-
-def asserts(path: Path, name: str, seen: frozenset[tuple[Path, str]] = frozenset()) -> bool:
-    """Whether a function asserts; one that it reached over ``seen`` is not asked again."""
-    return (path, name) not in seen and any(
-        isinstance(node, ast.Assert)
-        or (isinstance(node, ast.Raise) and "AssertionError" in ast.unparse(node))
-        or (isinstance(node, ast.Call) and ASSERTING.fullmatch(ast.unparse(node.func).rpartition(".")[2]))
-        or (isinstance(node, ast.Call) and any(asserts(*one, seen | {(path, name)}) for one in called(path, node)))
-        for node in ast.walk(functions(path)[name])
-    )
-
-
-def called(path: Path, call: ast.Call) -> Iterator[tuple[Path, str]]:
-    """The function of the same file or of tests/support that a call names; a method by its name alone."""
-    module, _, name = ast.unparse(call.func).rpartition(".")
-    places = (
-        [SUPPORT[module]] if module in SUPPORT else [path, *(SUPPORT[one] for one in imported(path) if one in SUPPORT)]
-    )
-    yield from ((place, name) for place in places if name in functions(place))
-
-
-@cache
-def imported(path: Path) -> frozenset[str]:
-    """The modules from which a file imports names."""
-    return frozenset(
-        one.module or "" for one in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(one, ast.ImportFrom)
-    )
+    calls: dict[tuple[Path, str], set[tuple[Path, str]]] = {}
+    asserting = set()
+    for path in FILES:
+        nodes = list(ast.walk(ast.parse(path.read_text("utf-8"))))
+        modules = {one.module or "" for one in nodes if isinstance(one, ast.ImportFrom)} & set(SUPPORT)
+        for node in (one for one in nodes if isinstance(one, ast.FunctionDef)):
+            parts = list(ast.walk(node))
+            names = [ast.unparse(one.func).rpartition(".") for one in parts if isinstance(one, ast.Call)]
+            calls[path, node.name] = {
+                (place, last)
+                for first, _, last in names
+                for place in ([SUPPORT[first]] if first in SUPPORT else [path, *(SUPPORT[one] for one in modules)])
+            }
+            raised = [ast.unparse(one) for one in parts if isinstance(one, ast.Raise)]
+            if any(isinstance(one, ast.Assert) for one in parts) or "AssertionError" in " ".join(raised):
+                asserting.add((path, node.name))
+            if any(ASSERTING.fullmatch(last) for _, _, last in names):
+                asserting.add((path, node.name))
+    while more := {one for one, called in calls.items() if called & asserting} - asserting:
+        asserting |= more
+    silent = [one for one in calls if one not in asserting and one[0].name.startswith("test_")]
+    assert [f"{path.relative_to(TESTS)}: {name}" for path, name in silent if name.startswith("test_")] == []

@@ -28,14 +28,6 @@ from merging.methods.method import Method
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARN = {"adamerging", "localize_and_stitch", "surgery", "wemoe", "twin"}  # they go through the tensors again and again
-METHODS = [
-    pytest.param(
-        method,
-        id=f"{method.role}-{method.key}",
-        marks=[pytest.mark.full] if method.key in LEARN - {"adamerging"} else [],
-    )
-    for method in registry.list_methods()
-]
 BASE, EXPERTS = common_checks.family(torch.float32)
 SCALARS = sum(value.numel() for value in BASE.values()) * (len(EXPERTS) + 1)
 COPIES = len(BASE) * (len(EXPERTS) + 1)
@@ -46,7 +38,7 @@ def on(device: str, merge: str, *edits: Any, **options: Any) -> merging.MergeRes
     return merging.merge(BASE, EXPERTS, merge, edits=edits, device=device, **options)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", registry.list_methods(), ids=lambda method: f"{method.role}-{method.key}")
 def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
     expected = common_checks.merge(method, BASE, EXPERTS)
     with pretend_device() as copied:
