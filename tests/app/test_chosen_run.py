@@ -13,6 +13,7 @@ import streamlit as st
 import tiny_library
 from app_places import ROOT, constants
 from compared_runs import EMR, LWPTV, TIES
+from daily import some_of
 from page_harness import AddressBar, charts, go, named, own, press, runs, shown, words
 
 from app.session import run_choice, view_state
@@ -32,6 +33,7 @@ OPENED = {  # page -> the key of the address that names what it opens on
 # The chosen run
 
 
+@pytest.mark.full
 def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compared: Path) -> None:
     run = runs(compared)[EMR].id  # none that a page opens on, and some cannot show it
     at = open_app("masks", compared, run=run)
@@ -54,7 +56,7 @@ def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> N
         assert page not in SHOW_SEVERAL or shown(at, "runs")[0] == run, page
 
 
-@pytest.mark.parametrize("view", DRIFT_VIEWS)
+@pytest.mark.parametrize("view", some_of(DRIFT_VIEWS, "by depth", "put back"))
 def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) -> None:
     run = runs(compared)[LWPTV].id
     others = ",".join(one.id for one in runs(compared).values() if one.kind == "merge" and one.id != run)
@@ -114,7 +116,7 @@ def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, comp
     assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
 
 
-@pytest.mark.parametrize("page", sorted(SHOW_SEVERAL))
+@pytest.mark.parametrize("page", some_of(sorted(SHOW_SEVERAL), "drift", "scores"))
 def test_the_runs_that_a_page_opens_on_are_not_chosen_by_a_reload(open_app: Any, compared: Path, page: str) -> None:
     at = open_app(page, compared)
     opened = shown(at, "runs")
@@ -204,7 +206,7 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield root
 
 
-@pytest.mark.parametrize("page", OPENED)
+@pytest.mark.parametrize("page", some_of(OPENED, "masks", "drift"))
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str
 ) -> None:

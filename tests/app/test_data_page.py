@@ -12,7 +12,7 @@ import pytest
 import tiny
 import tiny_data
 import torch
-from page_harness import MAIN, SLOW, press, run_until_idle, serve_several, words
+from page_harness import open_page, press, run_until_idle, serve_several, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import page_data
@@ -262,7 +262,7 @@ def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two:
 
 def test_another_session_goes_on_with_its_own(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     at = open_app("models", library, models_view="data", benchmark="own:made")
-    other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
+    other = open_page("scores", {})
     assert "On the benchmark" in words(at) and "On the benchmark" not in words(other)
     at.run()
     assert at.selectbox(key="benchmark_picked").value == "own:made"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import small_lesson
-from page_harness import MAIN, SLOW, charts, press, words
+from page_harness import charts, open_page, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
@@ -144,8 +144,7 @@ def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
         assert offered_lessons.lesson_context(lesson) is not known, place
 
 
-@pytest.mark.parametrize("said", ["2_1_2~3_7~4_9_9_9~5_10~6_99999~9_-9", "3_-1~4_0_0_0~6_1_2_3"])
-@pytest.mark.parametrize("did", ["", "vv"])
+@pytest.mark.parametrize(("did", "said"), [("", "2_1_2~3_7~4_9_9_9~5_10~6_99999~9_-9"), ("vv", "3_-1~4_0_0_0~6_1_2_3")])
 def test_a_link_may_say_what_no_step_takes(open_app: Any, library: Path, did: str, said: str) -> None:
     at = open_app("masks", library, lesson=KEY, step="9", answers=said, progress=did)
     for step in range(9, 1, -1):
@@ -261,7 +260,8 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     assert known.resolve_view(lesson.page_and_view(1)[1]) == {"run": run_id, "ratio": "0.35"}
 
 
-@pytest.mark.parametrize("key", [KEYS[0], *(pytest.param(key, marks=pytest.mark.full) for key in KEYS[1:])])
+@pytest.mark.full
+@pytest.mark.parametrize("key", KEYS)
 def test_every_step_of_bundled_lessons_stands_beside_its_page(
     open_app: Any, monkeypatch: pytest.MonkeyPatch, key: str
 ) -> None:
@@ -269,10 +269,8 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
     lesson = lesson_files.read_lesson(BUNDLED / f"{key}.yaml")
     open_app("lessons", settings.BUNDLED_FOLDER)
     for number in range(1, len(lesson.steps) + 1):
-        at = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
-        at.switch_page(f"screens/{lesson.page_and_view(number)[0]}.py")
-        at.query_params.update({"lesson": key, "step": str(number), "progress": "vvvvvvvv"})
-        at.run()
+        query = {"lesson": key, "step": str(number), "progress": "vvvvvvvv"}
+        at = open_page(lesson.page_and_view(number)[0], query)
         assert not at.exception and not at.error, number
         assert f"step {number} of {len(lesson.steps)}" in words(at) and "has not stored" not in words(at)
 

@@ -16,6 +16,7 @@ import pytest
 import small_sweeps
 import streamlit as st
 from compared_runs import LWPTV, TIES
+from daily import some_of
 from page_harness import MAIN, charts, press, runs, words
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 from streamlit.testing.v1 import AppTest, local_script_runner
@@ -270,7 +271,10 @@ def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
         return at.run()
 
 
-@pytest.mark.parametrize("view", [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)])
+OF_RUNS = [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)]
+
+
+@pytest.mark.parametrize("view", some_of(OF_RUNS, *ASKING, "app.views.drift.restoring draw_maps"))
 def test_a_run_that_is_deleted_while_its_page_is_open(
     open_app: Any, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_harness import MAIN, SLOW, find_buttons, named, press, run_until_idle, words
+from page_harness import find_buttons, named, open_page, press, run_until_idle, words
 from stand_in_jobs import SLEEP
 from streamlit.testing.v1 import AppTest
 
@@ -56,11 +56,7 @@ def test_progress_stands_beside_run_also_after_a_reload(open_app: Any, library: 
     at = press(open_app("merge", library, chain="ties:density=0.43"), "Run")
     started = {"chain": "ties:density=0.43", "started": named(at, "started")[0]}
     assert [button.key.split("_")[1] for button in find_buttons(at, "Cancel")] == ["merge", "tray"]
-    again = AppTest.from_file(str(MAIN), default_timeout=SLOW)
-    again.switch_page("screens/merge.py")
-    for key, value in started.items():
-        again.query_params[key] = value
-    again.run()
+    again = open_page("merge", started)
     assert not again.exception and f"cancel_merge_{started['started']}" in {button.key for button in again.button}
     again = run_until_idle(again)
     assert "is done" in words(again) and named(again, "run") == [started["started"]]  # taken in hand
@@ -81,10 +77,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def follow_link(started: str) -> AppTest:
     """Merge in another session, opened by a link that names a started run."""
-    other = AppTest.from_file(str(MAIN), default_timeout=SLOW)
-    other.switch_page("screens/merge.py")
-    other.query_params["started"] = started
-    return other.run()
+    return open_page("merge", {"started": started})
 
 
 @pytest.mark.usefixtures("shared")
@@ -118,7 +111,7 @@ def test_a_link_does_not_submit_the_merge_of_another_sessions_command(
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.41")
     press(at, "Run")
-    other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
+    other = open_page("home", {})
     assert "TIES" in words(other)
     assert "density 0\\.41" in words(other)
     press(other, "Cancel")

@@ -13,6 +13,7 @@ import peers
 import pytest
 import small_networks
 import torch
+from daily import some_of
 from page_harness import charts, press, run_until_idle, words
 from safetensors.torch import save_file
 
@@ -94,7 +95,7 @@ def store(teams: Teams, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "store")
 
 
-@pytest.mark.parametrize("kind", ["LoRA", "ResNet"])
+@pytest.mark.parametrize("kind", some_of(["LoRA", "ResNet"], "LoRA"))
 def test_pages_on_weights_show_the_run(open_app: Any, library: Path, store: None, teams: Teams, kind: str) -> None:
     run = teams[kind][1]
     for page, least in (("masks", 2), ("conflicts", 1), ("compare", 0)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import pytest
 import viz_tables
 from damage import damage_bytes
 from faulty_disk import fail_writing
-from page_harness import find_buttons, press, serve_several
+from page_harness import find_buttons, forget, open_page, press, serve_several
 from page_harness import words as escaped
 from streamlit.testing.v1 import AppTest
 
+from app.reading import page_data
 from app.session import report_codec, report_keeper
 from app.session.report_draft import ReportDraft
 from merging.base.errors import MergingError, StoreError
@@ -57,10 +59,8 @@ def titled(at: AppTest) -> list[str]:
     return [kept.view.title for kept in draft(at).views]
 
 
-@pytest.fixture
-def first(open_app: Any, library: Path) -> AppTest:
-    """A report of both charts of averages, with a title, notes and another order."""
-    at: AppTest = open_app("scores", library)
+def write_report(at: AppTest) -> None:
+    """Make a report of both charts of averages on Scores, with a title, notes and another order."""
     assert "report_token" not in at.query_params
     press(at, ADD)
     press(at, ADD)
@@ -71,14 +71,38 @@ def first(open_app: Any, library: Path) -> AppTest:
     press(at, "Down")
     field(at, "report_recipes").set_value(False).run()
     assert not at.exception and not at.error
-    return at
+
+
+@pytest.fixture(scope="module")
+def written(library: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A store with such a report, and its token."""
+    store = tmp_path_factory.mktemp("written") / "store"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MERGESCOPE_STORE", str(store))
+        patch.setenv("MERGESCOPE_BENCHMARK", str(library))
+        forget()
+        at = open_page("scores", {})
+        write_report(at)
+        page_data.job_queue().close()
+        forget()
+    return store, token(at)
+
+
+@pytest.fixture
+def first(open_app: Any, library: Path, written: tuple[Path, str], tmp_path: Path) -> AppTest:
+    """That report, opened by its link, in a store of its own."""
+    shutil.copytree(written[0], tmp_path / "store")
+    opened: AppTest = open_app("report", library, report_token=written[1])
+    return opened
 
 
 def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, library: Path, first: AppTest) -> None:
+def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, library: Path) -> None:
+    first = open_app("scores", library)
+    write_report(first)
     again = open_app("report", library, report_token=token(first))
     assert not again.exception and not again.error
     assert field(again, "report_title").value == "What I saw"

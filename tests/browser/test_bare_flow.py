@@ -81,6 +81,7 @@ def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
     app.page.wait_for_function(f"() => JSON.stringify(({ink})()) === '{json.dumps(light, separators=(',', ':'))}'")
     app.open("/scores?frame=1").charted()
     app.page.wait_for_function(f"() => ({ink})()[0] === '#E3E8ED'")
+    assert app.page.evaluate(ink)[1] != "light"
 
 
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:

@@ -315,11 +315,13 @@ def inputs(name: str) -> list[bytes]:
     return [*READERS[name].seeds(), *kept]
 
 
-def read(name: str, data: bytes) -> None:
-    """Read bytes; what the reader refuses with an error of this package is all right."""
+def read(name: str, data: bytes) -> bool:
+    """Read bytes, which the reader may refuse with an error of this package. Returns whether it took them."""
     try:
         READERS[name].read(data)
+        return True
     except MergingError as error:
         message = str(error)
         if not message.replace("\n", " ").isprintable() or len(message) > 5000 or str(FOLDER) in message:
             raise AssertionError(f"a message that is no sentence for a page: {message[:300]!r}") from error
+        return False

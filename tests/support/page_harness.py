@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 import streamlit as st
@@ -44,8 +43,6 @@ def open_page(page: str, query: Mapping[str, str]) -> AppTest:
     """A new session on a page, as by a link."""
     at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
     if page != "home":
-        with patch("app.views.run_page.first_picture.draw_picture"):  # the way leads over Home
-            at.run()
         at.switch_page(f"screens/{page}.py")
     for key, value in query.items():
         at.query_params[key] = value
