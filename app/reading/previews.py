@@ -16,10 +16,9 @@ from merging.base.modes import VisitorAction
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bootstrap import subtract_scores
-from merging.study.previews.preview import CHANGES_TABLE, Preview, name_changes
+from merging.study.previews.preview import Preview
 from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState, Request
-from merging.study.previews.preview_samples import STAGE_SIZES, PreviewSample
+from merging.study.previews.preview_samples import STAGE_SIZES
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
 from merging.study.sweeps.points import Point, PointSample, find_scores_of_merge
 
@@ -82,14 +81,10 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
         else:
             reference = reference if request.run else _find_pretrained(opened)
             other, name = (_find_scores(reference.id), reference.name) if reference else (None, "")
-        if other is not None and _list_images(point) == _list_images(other):
-            devices = " and ".join(dict.fromkeys((point.device, other.device)))
+        if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
-            changes = name_changes(subtract_scores(point.scores, other.scores, list(opened.experts)), titles)
-            return Preview(
-                tables={CHANGES_TABLE: changes}, n=point.images, sample=PreviewSample(), device=devices,
-                title=recipe.title, reference=name, is_from_stored=True,
-            )  # fmt: skip
+            models = (recipe.title, point.scores, point.device), (name, other.scores, other.device)
+            return Preview.from_stored(models, list(opened.experts), titles)
     return None
 
 
@@ -109,11 +104,6 @@ def _find_pretrained(opened: OpenedRecipe) -> Run | None:
     run = page_data.references(page_data.benchmark().digest, page_data.stored_runs()).get(PRETRAINED)
     is_stated = opened.recipe.architecture or opened.recipe.activation
     return run if run and not is_stated and run.inputs == {PRETRAINED: opened.digests()[PRETRAINED]} else None
-
-
-def _list_images(point: Point) -> list[tuple[str, int]]:
-    """The tasks of a point with their numbers of images."""
-    return list(zip(point.table["task"].tolist(), point.table["n"].tolist(), strict=True))
 
 
 def preview_state(request: Request, key: str) -> PreviewState | None:

@@ -22,7 +22,6 @@ from merging.study.runs.run import Run, read_parameters
 from viz import theme
 
 CHART_KEY = "manual_canvas"
-MERGED_QUESTION = "By which factor is the merged task vector multiplied, tensor by tensor?"
 NO_RUN = "To paint them on Masks, a stored run of the same experts is needed: run this chain first."
 
 

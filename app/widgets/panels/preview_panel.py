@@ -40,7 +40,7 @@ PREVIEW_HELP = (
 LIVE_HELP = "Preview again at every change."
 LAST_LABEL, LAST_HELP = "against the last setting", "Compare with the recipe that was previewed before this one."
 EARLIER_NOTE = "Numbers of the last setting, until the new ones come."
-STORED_KIND, SAMPLED_KIND = "Stored scores (not sampled)", "Preview (sampled)"
+KINDS = {True: "Stored scores (not sampled)", False: "Preview (sampled)"}  # by ``Preview.is_from_stored``
 NO_INTERVALS_NOTE = "Stored scores do not say which images are right and have no intervals; *Preview* computes them."
 NO_PREVIEW_NOTE = (
     "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
@@ -158,7 +158,9 @@ def _note_recipe(request: PreviewRequest, key: str) -> None:
 def _draw_result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
     """Draw the averages, then the chart; of several previews on a page only the newest one's chart is drawn."""
     more_note = "; more images follow" if running and not preview.is_from_stored else ""
-    st.markdown(f"**{_name_kind(preview)}**: change against {page_text.safe_text(preview.reference, 60)}{more_note}.")
+    st.markdown(
+        f"**{KINDS[preview.is_from_stored]}**: change against {page_text.safe_text(preview.reference, 60)}{more_note}."
+    )
     averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
     with st.grid(3, min_column_width=130):
         for row in averages:
@@ -190,10 +192,6 @@ def _interval_in_words(row: Mapping[Any, Any]) -> str:
     return f"{page_text.format_signed(100 * row['low'])} to {page_text.format_signed(100 * row['high'])}"
 
 
-def _name_kind(preview: Preview) -> str:
-    return STORED_KIND if preview.is_from_stored else SAMPLED_KIND
-
-
 def _caption(preview: Preview) -> str:
     per_task = preview.sample.per_task
     images = "all images" if per_task is None else f"at most {per_task} images of each task"
@@ -201,7 +199,7 @@ def _caption(preview: Preview) -> str:
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
     intervals = f"; 95% intervals from {RESAMPLES:,} paired bootstrap draws{rounded}."
     return (
-        f"{_name_kind(preview)} of “{title}” against “{reference}”: "
+        f"{KINDS[preview.is_from_stored]} of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
         f"{page_text.safe_text(preview.device, 40)}{f'. {NO_INTERVALS_NOTE}' if preview.is_from_stored else intervals}"
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from merging.study.previews.bootstrap import AVERAGE
+from merging.study.previews.bootstrap import AVERAGE, subtract_scores
 from merging.study.previews.preview_samples import HALF, PreviewSample
 
 if TYPE_CHECKING:
@@ -73,4 +73,25 @@ class Preview:
             tables={CHANGES_TABLE: pd.DataFrame(data[CHANGES_TABLE])},
             sample=sample,
             **{name: data[name] for name in PLAIN_FIELDS},
+        )
+
+    @classmethod
+    def from_stored(
+        cls, models: Sequence[tuple[str, pd.DataFrame, str]], in_domain: Sequence[str], titles: Mapping[str, str]
+    ) -> Self | None:
+        """The change between two models, each with its name, its scores (task, accuracy, n) and their device.
+
+        None if their images differ. ``in_domain`` are the experts' tasks, ``titles`` those of all tasks.
+        """
+        (title, scores, device), (reference, other_scores, other_device) = models
+        if scores[["task", "n"]].to_numpy().tolist() != other_scores[["task", "n"]].to_numpy().tolist():
+            return None
+        return cls(
+            tables={CHANGES_TABLE: name_changes(subtract_scores(scores, other_scores, in_domain), titles)},
+            n=int(scores["n"].sum()),
+            sample=PreviewSample(),
+            device=" and ".join(dict.fromkeys((device, other_device))),
+            title=title,
+            reference=reference,
+            is_from_stored=True,
         )
