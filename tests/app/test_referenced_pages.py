@@ -119,7 +119,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     problem = at.error[0].value.replace("\\", "")
     assert "The images of fruit" in problem and "test-00000-of-00002.parquet" in problem
     assert (
-        "on Models & runs under data or with: python -m merging benchmark find /" in problem
+        "on Models & runs under data or with: mergescope benchmark find /" in problem
         and "/mine FOLDER" in problem
     )
     for page in ("scores", "compare", "features", "home"):

@@ -38,7 +38,7 @@ SCALE_NOTE = "The merged task vector of {scope} is multiplied by **{factor:g}** 
 PACKED_NOTE = "Query, key and value are one tensor of the checkpoint, which is put back as a whole."
 NOT_CLIP_NOTE = "The answer is an accuracy, and images pass through CLIP towers; this run is of {}."
 NO_MODELS_NOTE = (
-    "The models of this run are not offered on Merge; run the recipe with `python -m merging run recipe.yaml`."
+    "The models of this run are not offered on Merge; run the recipe with `mergescope run recipe.yaml`."
 )
 
 
