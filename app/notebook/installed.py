@@ -1,7 +1,7 @@
 """Merge fine-tuned CLIP vision experts and see what the merge did: what ``import mergescope`` gives.
 
-This file is installed as ``mergescope/__init__.py``, beside the folders of the packages ``merging``, ``viz`` and ``app``.
-It makes them importable and hands on their public names. Public names load on first use.
+This file is installed as ``mergescope/__init__.py``, beside the packages ``merging``, ``viz`` and ``app``. It makes them
+importable and hands on their public names, which load on first use.
 """
 
 import importlib
@@ -22,7 +22,11 @@ def check_packages() -> None:
         spec = find_spec(name)
         origin = Path(spec.origin).resolve() if spec is not None and spec.origin else None
         own_folder = _folder if (_folder / name).is_dir() else origin and origin.parent.parent
-        if origin is None or origin.parent.parent != own_folder or not (own_folder / "merging/base/version.py").is_file():
+        if (
+            origin is None
+            or origin.parent.parent != own_folder
+            or not (own_folder / "merging/base/version.py").is_file()
+        ):
             raise ImportError(
                 f"Mergescope needs its own package {name!r}, but Python finds "
                 f"{f'another one, {origin}' if origin else 'none'}. Rename that one, take its folder off the path, or "
