@@ -1,7 +1,7 @@
 """Merge fine-tuned CLIP vision experts and see what the merge did: what ``import mergescope`` gives.
 
-This file is installed as ``mergescope/__init__.py``, beside the packages ``merging``, ``viz`` and ``app``. It makes them
-importable and hands on their public names, which load on first use.
+This file is installed as ``mergescope/__init__.py``, beside the packages ``merging``, ``viz`` and ``app``. It makes
+them importable and hands on their public names, which load on first use.
 """
 
 import importlib

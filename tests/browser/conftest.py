@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, BrowserContext
 
 from merging.study.runs.run_store import Store
 
+
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny benchmark with precomputed runs, whose drift is measured."""

@@ -61,7 +61,7 @@ class Environment:
 
 
 def clean_variables() -> dict[str, str]:
-    """The variables of this process without those that lead to the checkout, set a server up or make warnings errors."""
+    """This process's variables but those that lead to the checkout, set a server up or make warnings errors."""
     return {
         name: value
         for name, value in os.environ.items()
