@@ -9,7 +9,6 @@ WORKDIR /app
 COPY requirements.txt requirements-container.txt ./
 RUN python -m pip --python /opt/venv/bin/python install --no-deps --require-hashes -r requirements-container.txt
 RUN python -m pip --python /opt/venv/bin/python install -r requirements.txt
-COPY .streamlit .streamlit
 COPY LICENSE CITATION.md ./
 COPY sample_data sample_data
 COPY viz viz

@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
-PORT ?= 8501
+PORT ?=
 DEVICE ?= cpu
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 BROWSERS := --numprocesses 2 --dist loadfile --reruns 1 -r R
@@ -12,7 +12,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app serve status test check fast sample-data library citation bench fuzz mutations docs clean help
+.PHONY: app serve status test check fast sample-data library citation bench fuzz mutations wheel docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -25,6 +25,7 @@ $(BIN)/python:
 $(VENV)/.app: requirements.txt | $(BIN)/python
 	@echo "Installing what the app needs (torch is large; some minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
@@ -33,14 +34,13 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 	@touch $@
 
 app: $(VENV)/.app ## open the app on the bundled benchmark
-	@echo "Opening http://127.0.0.1:$(PORT) (stop with Ctrl-C) ..."
-	@$(BIN)/python -m streamlit run app/main.py --server.port $(PORT) --server.headless false
+	@$(BIN)/python -m merging app $(if $(PORT),--port $(PORT))
 
 serve: $(VENV)/.app ## serve the app to others; settings by the environment only, see docs/serving.md
-	@STREAMLIT_SERVER_PORT=$(PORT) $(BIN)/python -m app.serve
+	@STREAMLIT_SERVER_PORT=$(or $(PORT),8501) $(BIN)/python -m app.serve
 
 status: $(VENV)/.app ## what the server on this machine says of itself: sessions, queue, memory, slow pages
-	@STREAMLIT_SERVER_PORT=$(PORT) $(BIN)/python -m app.status
+	@STREAMLIT_SERVER_PORT=$(or $(PORT),8501) $(BIN)/python -m app.status
 
 test: fast ## run the tests of every day: all but those marked `full`, in at most seven minutes on two cores
 	@echo "Running the short tests in two browsers, each with a server of its own ..."
@@ -86,6 +86,10 @@ fuzz: $(VENV)/.dev ## look for inputs that break a reader, ten minutes for each;
 
 mutations: $(VENV)/.dev ## break merging/ in hundreds of places, one by one, and see that a test notices (half an hour)
 	@$(BIN)/python tests/bench/mutations.py
+
+wheel: $(VENV)/.dev ## build the package for pip into dist/
+	@$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@ls -lh dist/*.whl
 
 docs: $(VENV)/.dev ## build the documentation into site/, to be opened at site/index.html; without a network
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-# Streamlit puts this folder on the path; the packages are in its parent folder.
-if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
+# Streamlit puts this folder on the path; the packages are in its parent folder, before all others of these names.
+if (root := str(Path(__file__).resolve().parent.parent)) != sys.path[0]:
     sys.path.insert(0, root)
 
 from streamlit import cli_util, config

@@ -16,8 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-# Streamlit puts this folder on the path; the packages are in its parent folder.
-if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
+# Streamlit puts this folder on the path; the packages are in its parent folder, before all others of these names.
+if (root := str(Path(__file__).resolve().parent.parent)) != sys.path[0]:
     sys.path.insert(0, root)
 
 from starlette.middleware import Middleware
@@ -78,7 +78,8 @@ def main() -> int:
         return 2
     host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in DEFAULT_ADDRESS.items())
     print(f"Serving Mergescope at http://{host}:{port} (stop with Ctrl-C).", flush=True)
-    command = [sys.executable, "-m", "streamlit", "run", __file__, "--server.headless", "true"]
+    # -P: the folder in which the user is does not come on the path.
+    command = [sys.executable, "-P", "-m", "streamlit", "run", __file__, "--server.headless", "true"]
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 
 

@@ -193,7 +193,7 @@ def sort_names(names: Iterable[str], known: Iterable[str]) -> list[str]:
 
 def command_lines(recipe: Recipe) -> str:
     """The command lines for a recipe: with its file, and without a file if options suffice."""
-    run_command = "python -m merging run recipe.yaml"
+    run_command = "mergescope run recipe.yaml"
     if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
         return run_command
     words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]

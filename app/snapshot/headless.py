@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from app.session import pages
+from app.settings_file import apply_settings
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base.errors import MergingError
 
@@ -110,6 +111,7 @@ def parse_page_address(address: str, position: str) -> PageAddress:
 def _open_page(address: PageAddress, position: str) -> AppTest:
     from streamlit.testing.v1 import AppTest
 
+    apply_settings()
     app_test = AppTest.from_file(str(MAIN_FILE), default_timeout=MAX_SECONDS).run()
     try:
         app_test.switch_page(f"screens/{address.page}.py")

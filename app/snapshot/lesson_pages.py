@@ -42,7 +42,7 @@ def make_static_lesson(
     if missing := context.list_missing_runs():
         raise SnapshotError(
             f"The lesson {lesson.key} needs runs that are not stored here: {', '.join(missing)}. Run their recipes "
-            f"first: python -m merging lessons check {lesson.path.name} --compute."
+            f"first: mergescope lessons check {lesson.path.name} --compute."
         )
     facts = {name: compute_fact(spec, context) for name, spec in lesson.facts.items()}
     figures = _Figures(lesson, context, app)

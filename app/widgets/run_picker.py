@@ -268,4 +268,4 @@ def draw_recipe_button(run: Run, key: str) -> None:
         st.download_button(
             "Download", lambda: run.recipe_yaml, f"{run.id}.yaml", "text/yaml", key=f"yaml_{key}", on_click="ignore"
         )
-        st.caption(f"On a command line: `python -m merging run {run.id}.yaml`")
+        st.caption(f"On a command line: `mergescope run {run.id}.yaml`")

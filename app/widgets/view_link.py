@@ -40,7 +40,7 @@ def draw_link_menu(chart: ShownChart) -> None:
         st.image(qr_code.qr_svg(page_parts.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
             st.code(step_text.step_yaml(page_parts.base_and_query()[1], chart.key), language="yaml", wrap_lines=True)
-            st.caption("For your own lesson: its runs and a step. `python -m merging lessons new` writes the rest.")
+            st.caption("For your own lesson: its runs and a step. `mergescope lessons new` writes the rest.")
 
 
 def frame_address(key: str) -> str:

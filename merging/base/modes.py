@@ -49,9 +49,9 @@ SINGLE_USER_ACTIONS = frozenset(
 )  # not where several people share a server
 LOCAL_ALTERNATIVES = {
     VisitorAction.MERGE: "Runs start on your own machine: download the recipe.",
-    VisitorAction.MEASURE: "Measure on your own machine: `python -m merging measure`.",
+    VisitorAction.MEASURE: "Measure on your own machine: `mergescope measure`.",
     VisitorAction.PREVIEW: "Preview on your own machine: download the recipe.",
-    VisitorAction.SWEEP: "Sweeps start on your own machine: `python -m merging sweep`.",
+    VisitorAction.SWEEP: "Sweeps start on your own machine: `mergescope sweep`.",
     VisitorAction.EXPORT: "Download the recipe; on your own machine it makes the same weights again.",
 }
 DEFAULT_ALTERNATIVE = "Start Mergescope on your own machine for that."

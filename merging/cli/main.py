@@ -27,7 +27,7 @@ from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, join_errors
 from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import RESUME_HINT
 
-PROGRAM = "python -m merging"
+PROGRAM = "mergescope"
 COMPLETION_VARIABLE = "_MERGESCOPE_COMPLETE"  # set by a shell to complete words; see docs/own_checkpoints.md
 OUT_OF_MEMORY_MESSAGE = (
     "The computer ran out of memory, so the command was stopped, and no partial result was stored. Close other "

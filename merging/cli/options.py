@@ -118,7 +118,7 @@ class Command(click.Command):
         return remaining
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; objects that ``python -m merging`` has created before are never garbage-collected."""
+        """Run the command; objects that ``mergescope`` has created before are never garbage-collected."""
         if not gc.isenabled():
             gc.freeze()
             gc.enable()

@@ -13,7 +13,7 @@ after: []                      # keys of lessons to do before this one
 runs:                          # alias -> a preset, a chain, or a sweep by its axes; ids are never written
   plain: {{preset: task_arithmetic}}
   masked: {{preset: task_arithmetic_lwptv}}
-facts:                         # `python -m merging lessons check` prints them in the texts
+facts:                         # `mergescope lessons check` prints them in the texts
   before: {{fact: accuracy, run: plain, over: out}}
   after: {{fact: accuracy, run: masked, over: out}}
   gain: {{fact: difference, run: masked, against: plain, over: out}}

@@ -89,11 +89,11 @@ def test_whether_exemplars_are_drawn_depends_on_the_values() -> None:
 def test_the_command_line_says_the_same() -> None:
     recipe = parse_chain("lwptv:prune_ratio=0.5;ties", "p q", ["a"]).recipe({"a": "x"})
     assert command_lines(recipe).splitlines()[-1] == (
-        "python -m merging merge --pretrained 'p q' --expert a=x --edit lwptv:prune_ratio=0.5 --merge ties "
+        "mergescope merge --pretrained 'p q' --expert a=x --edit lwptv:prune_ratio=0.5 --merge ties "
         "--out merged.safetensors"
     )
     seeded = parse_chain("exemplars:seed=4;lot", "p", ["a"]).recipe({"a": "x"})
-    assert command_lines(seeded) == "python -m merging run recipe.yaml"
+    assert command_lines(seeded) == "mergescope run recipe.yaml"
 
 
 def test_a_changed_preset_loses_its_name() -> None:

@@ -82,7 +82,7 @@ def test_a_server_that_may_not_download_shows_the_command(
     assert f"started with `{HUB_VARIABLE}=cached`" in said and "On the disk: nothing" in said
     at.number_input(key="pub_images_smoke").set_value(12)
     at.multiselect(key="pub_rows_smoke").set_value(["ties"]).run()
-    command = f"{HUB_VARIABLE}=on python -m merging published run smoke --images 12 --rows ties"
+    command = f"{HUB_VARIABLE}=on mergescope published run smoke --images 12 --rows ties"
     assert f"{command} --store {tmp_path / 'store'}" in [block.value for block in at.code]  # which is not the usual one
     monkeypatch.delenv("MERGESCOPE_STORE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))

@@ -118,10 +118,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     assert not at.exception
     problem = at.error[0].value.replace("\\", "")
     assert "The images of fruit" in problem and "test-00000-of-00002.parquet" in problem
-    assert (
-        "on Models & runs under data or with: python -m merging benchmark find /" in problem
-        and "/mine FOLDER" in problem
-    )
+    assert "on Models & runs under data or with: mergescope benchmark find /" in problem and "/mine FOLDER" in problem
     for page in ("scores", "compare", "features", "home"):
         at.switch_page(f"screens/{page}.py").run()
         assert not at.exception, page

@@ -101,7 +101,7 @@ def test_three_ways_in_give_the_same_bytes(
 
     assert ("counting the unused text tensors" in run_in_words(in_app)) is counted
 
-    line = next(block.value for block in at.code if block.value.startswith("python -m merging run")).splitlines()[-1]
+    line = next(block.value for block in at.code if block.value.startswith("mergescope run")).splitlines()[-1]
     with empty_store(monkeypatch, tmp_path / "cli") as store:
         on_command = on_command_line(line, store, tmp_path)
         benchmark = Benchmark.load(carrying)

@@ -188,7 +188,7 @@ def test_a_path_of_windows_is_known_by_its_last_part(benchmark: Benchmark, exper
 
 
 def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, expert: Path, away: Path) -> None:
-    command = f"python -m merging benchmark find '{benchmark.folder}' FOLDER"
+    command = f"mergescope benchmark find '{benchmark.folder}' FOLDER"
     assert f"with: {command}." in describe_missing_models(benchmark.folder)[0]
     with pytest.raises(CheckpointError, match=re.escape(f"({command})")):
         open_checkpoint(expert)

@@ -339,7 +339,7 @@ def test_the_steps_of_the_documents_do_what_they_say(tmp_path, monkeypatch, caps
     section = (settings.BUNDLED_FOLDER.parent / "docs" / "own_benchmark.md").read_text("utf-8")
     yaml = re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1]
     (tmp_path / "tasks.yaml").write_text(textwrap.dedent("   " + yaml).strip() + "\n")
-    commands = re.findall(r"^ +((?:MERGESCOPE_\w+=\w+ )?python -m merging .*)$", section, re.MULTILINE)
+    commands = re.findall(r"^ +((?:MERGESCOPE_\w+=\w+ )?mergescope .*)$", section, re.MULTILINE)
     assert len(commands) == 6
     for command in commands:
         words = shlex.split(command)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 import tiny_library
 from app_server import serve
-from browser_tab import App, new_tab
-from playwright.sync_api import Browser, BrowserContext, sync_playwright
+from browser_tab import App, launch_chromium, new_tab
+from playwright.sync_api import Browser, BrowserContext
 
 from merging.study.runs.run_store import Store
-
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +39,8 @@ def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """The browser; the tests fail where there is none, because a skipped test proves nothing."""
-    assert CHROMIUM, "The browser tests need Chromium on the PATH."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+    with launch_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def _json(capsys):
 def test_help_loads_neither_torch_nor_pandas():
     code = "import sys; from merging.cli.main import main; main(['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "Usage: python -m merging" in done.stdout
+    assert "Usage: mergescope" in done.stdout
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"torch", "pandas", "numpy", "yaml"}
 

@@ -63,7 +63,7 @@ def test_no_help_loads_torch_or_pandas(capsys):
         assert main([*words, "-h"]) == 0
         short = capsys.readouterr().out
         assert main([*words, "--help"]) == 0
-        assert capsys.readouterr().out == short and short.startswith(f"Usage: python -m merging {' '.join(words)} ")
+        assert capsys.readouterr().out == short and short.startswith(f"Usage: mergescope {' '.join(words)} ")
 
 
 def test_what_click_and_what_we_find_is_told_together_in_the_order_of_the_help(tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_what_click_and_what_we_find_is_told_together_in_the_order_of_the_help(t
         "Got unexpected extra argument (stray)",
     ]
     assert json.loads(out) == json.loads(events.read_text()) == {"error": "\n".join(problems), "code": 2}
-    usage = "Usage: python -m merging fit [OPTIONS]\nTry 'python -m merging fit -h' for help."
+    usage = "Usage: mergescope fit [OPTIONS]\nTry 'mergescope fit -h' for help."
     assert err == "\n".join([usage, "", *problems, ""])
 
 
@@ -88,7 +88,7 @@ def test_usage_is_shown_only_where_it_helps(capsys):
     assert capsys.readouterr().err == "The file of the checkpoint was not found: gone.\n"
     assert main(["run", "recipe.yaml", "--out"]) == 2
     usage, hint, _, problem = capsys.readouterr().err.splitlines()
-    assert usage.startswith("Usage: python -m merging run ") and hint.startswith("Try ")
+    assert usage.startswith("Usage: mergescope run ") and hint.startswith("Try ")
     assert problem == "Option '--out' requires an argument."
 
 

@@ -53,7 +53,7 @@ def test_pages_that_are_written_from_data_are_whole(site: Path) -> None:
         text = (site / f"{name}.html").read_text("utf-8")
         assert [key for key in expected if f"<code>{key}</code>" not in text] == []
     commands = (site / "command_line.html").read_text("utf-8")
-    assert [name for name in COMMANDS if f"python -m merging {name} " not in commands] == []
+    assert [name for name in COMMANDS if f"mergescope {name} " not in commands] == []
 
 
 def test_words_for_tests_are_not_shown(site: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_model_that_is_gone_is_named_with_what_to_do(reference: Path, model: P
     sentence = refused(reference)
     assert sentence == (
         f"pretrained.json refers to {model}, which is missing: fetch it again, name the folder that holds it now "
-        f"(python -m merging benchmark find {reference.parent.parent} FOLDER), or make the benchmark again."
+        f"(mergescope benchmark find {reference.parent.parent} FOLDER), or make the benchmark again."
     )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -22,17 +22,28 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @contextmanager
 def serve(
-    library: Path, folder: Path, settings: Mapping[str, str] = NOTHING, entry: str = "app/main.py"
+    library: Path | None,
+    folder: Path,
+    settings: Mapping[str, str] = NOTHING,
+    entry: str = "app/main.py",
+    command: Sequence[str] = (),
+    cwd: Path = ROOT,
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[str]:
-    """The address of the app on a benchmark, with a store in ``folder`` that is empty at first."""
+    """The address of the app on a benchmark (None: the bundled one), with a store in ``folder`` that is empty at first.
+
+    ``command`` starts it in place of Streamlit's own command on ``entry``.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", entry, "--server.port", str(port)]
-    own = {"MERGESCOPE_BENCHMARK": str(library), "MERGESCOPE_STORE": str(folder / "store"), **settings}
+    words = [*(command or (sys.executable, "-m", "streamlit", "run", entry))]
+    words += ["--port" if command else "--server.port", str(port)]
+    own = {"MERGESCOPE_STORE": str(folder / "store"), **settings}
+    own |= {"MERGESCOPE_BENCHMARK": str(library)} if library else {}
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | own, stdout=log, stderr=log, start_new_session=True
+            words, cwd=cwd, env={**environment, **own}, stdout=log, stderr=log, start_new_session=True
         )
     url = f"http://127.0.0.1:{port}"
     try:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 PATIENCE = 60_000  # ms, for a machine that is busy with other things
 # Streamlit looks for its endpoints under a page's own path first, and is told that they are not there.
 HARMLESS = re.compile(r"404 \(Not Found\)")
@@ -89,6 +97,16 @@ class App:
         """Requests that left this machine."""
         ours = (self.url, self.url.replace("http", "ws", 1), "data:", "blob:")
         return [request for request in self.requests if not request.startswith(ours)]
+
+
+@contextmanager
+def launch_chromium() -> Iterator[Browser]:
+    """The browser; fails where there is none, because a skipped test proves nothing."""
+    assert CHROMIUM, "The browser tests need Chromium on the PATH."
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS, headless=True)
+        yield browser
+        browser.close()
 
 
 def new_tab(context: BrowserContext, server: str) -> App:

@@ -17,6 +17,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import permissions, process_values
 from app.reading import page_data
+from app.settings_file import apply_settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import find_preset
 from merging.study.runs.execute import execute
@@ -26,6 +27,7 @@ from merging.study.runs.run_store import Store
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 EXPLAINED = re.compile(r"\[([^\]]*)\]\(methods\?word=[^)]*\)")
 SLOW = 60  # seconds that a page may take on a busy machine
+apply_settings()
 
 
 forgotten = [0]  # how often everything was forgotten

@@ -12,7 +12,7 @@ from merging.teaching.lesson import Lesson
 from viz.figure_text import plural
 
 LEVEL_COLORS = {"introductory": "green", "intermediate": "blue", "research": "violet"}
-NO_LESSON = "The folders that this server reads have no lesson. `python -m merging lessons new KEY` writes one."
+NO_LESSON = "The folders that this server reads have no lesson. `mergescope lessons new KEY` writes one."
 
 
 def draw_cards() -> None:

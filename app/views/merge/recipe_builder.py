@@ -141,7 +141,7 @@ def _use_recipe() -> None:
             names = first_few((name for name, _ in recipe.experts), 3)
             st.session_state["recipe_problem"] = (
                 f"This recipe uses checkpoints that are not one of the sets on this page ({names}). Make a set of them "
-                "on Models & runs, or run the recipe with `python -m merging run recipe.yaml`."
+                "on Models & runs, or run the recipe with `mergescope run recipe.yaml`."
             )
         else:
             view_state.pick_set(set_key)

@@ -35,7 +35,7 @@ OTHER_NETWORK = (
     "These models are of {}. Merges of them are **not evaluated**, because images pass through CLIP towers. Merging, "
     "masks, conflicts and export work."
 )
-MAKE_COMMAND = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
+MAKE_COMMAND = "mergescope benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
 
 def draw_form(models: ListedModels, groups: Sequence[ModelGroup]) -> None:

@@ -115,7 +115,7 @@ def _draw_forbidden(experiment: Experiment, choice: Choice, plan: FetchPlan, set
 
     st.info(FORBIDDEN_NOTE.format(HUB_VARIABLE, setting, HUB_VARIABLE), icon=":material/cloud_off:")
     command_line = [*command_words(RUN_COMMAND, experiment, choice), *settings.store_arguments()]
-    st.code(f"{HUB_VARIABLE}=on python -m merging {shlex.join(command_line)}", language="sh", wrap_lines=True)
+    st.code(f"{HUB_VARIABLE}=on mergescope {shlex.join(command_line)}", language="sh", wrap_lines=True)
     complete = sum(part.is_complete for part in plan.parts)
     fetched = f"{size_text(plan.local_bytes)} of it, {complete} of {len(plan.parts)} repositories"
     st.caption(f"On the disk: {fetched if plan.local_bytes else 'nothing'}.")

@@ -39,7 +39,7 @@ ADVICE_WITH_HALVES = "Choose values on the choosing half, then report."
 ADVICE_WITHOUT_HALVES = "Choose values on a benchmark with separate images for that, then report."
 OTHER_NETWORKS_NOTE = (
     "Sweeps of recipes of {} start on a command line with MERGESCOPE_EVALUATOR and appear on this page: "
-    "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`. See docs/evaluator.md."
+    "`mergescope sweep RUN --vary ties.scaling=0.3:1.0:0.1`. See docs/evaluator.md."
 )
 KINDS_HELP = (
     "Parameters of the recipe, or the straight line from the pretrained model through each merged model and beyond, or "

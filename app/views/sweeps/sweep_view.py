@@ -126,7 +126,7 @@ def _draw_manage(sweep: Sweep) -> None:
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
         command_words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_arguments()])
         st.caption("On a command line:")
-        st.code(f"python -m merging {command_words}", language="sh", wrap_lines=True)
+        st.code(f"mergescope {command_words}", language="sh", wrap_lines=True)
 
 
 @click_errors.guard_callback

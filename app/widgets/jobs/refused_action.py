@@ -24,6 +24,6 @@ def draw_recipe_refusal(recipe: Recipe, key: str, action: VisitorAction = Visito
         return False
     st.download_button(
         "Recipe", recipe.to_yaml, "recipe.yaml", "text/yaml", key=f"recipe_instead_{key}", on_click="ignore",
-        icon=":material/receipt_long:", help="Run it with `python -m merging run recipe.yaml`.",
+        icon=":material/receipt_long:", help="Run it with `mergescope run recipe.yaml`.",
     )  # fmt: skip
     return True

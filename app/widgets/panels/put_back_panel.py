@@ -34,9 +34,7 @@ GIVE_BACK_NOTE = (
 SCALE_NOTE = "The merged task vector of {scope} is multiplied by **{factor:g}** after the merge; nothing else changes."
 PACKED_NOTE = "Query, key and value are one tensor of the checkpoint, which is put back as a whole."
 NOT_CLIP_NOTE = "The answer is an accuracy, and images pass through CLIP towers; this run is of {}."
-NO_MODELS_NOTE = (
-    "The models of this run are not offered on Merge; run the recipe with `python -m merging run recipe.yaml`."
-)
+NO_MODELS_NOTE = "The models of this run are not offered on Merge; run the recipe with `mergescope run recipe.yaml`."
 
 
 def draw_panel(run: Run, tensor: str | None, key_suffix: str) -> None:

@@ -176,5 +176,5 @@ def new(call: Call, key: str, folder: Path) -> int:
         raise UsageError(problems)
     write_text(path, make_skeleton(key))
     facts: dict[str, Any] = {"written": str(path)}
-    print(encode_json(facts) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
+    print(encode_json(facts) if call.json else f"Written to {path}. Then: mergescope lessons check {path}")
     return DONE

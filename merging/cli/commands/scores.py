@@ -61,7 +61,7 @@ def _measure_run(call: Call, run_store: Store, run_id: str, references: bool) ->
     program = require_evaluator("There is no program that measures models.")
     run = run_store.get_run(run_id)
     if not run.network:
-        raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
+        raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: mergescope run.")
     with report_progress(call.events) as progress:
         context = call.context(progress)
         measure_run(run, run_store, program, context, replace=True)

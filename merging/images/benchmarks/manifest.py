@@ -13,7 +13,7 @@ from merging.base.text import printable
 from merging.models.formats.model_sources import ModelRef
 
 MANIFEST = "manifest.json"
-MADE_BY = "python -m merging benchmark make"
+MADE_BY = "mergescope benchmark make"
 REBUILD_HINT = "Make the benchmark again, on Models & runs or with `benchmark make … --overwrite`."
 
 

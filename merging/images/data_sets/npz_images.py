@@ -37,7 +37,7 @@ class ArrayData(DataSet):
             if FEATURES_ARRAY in names and not any(name in names for name in IMAGE_ARRAYS):
                 raise TaskError(
                     f"{path.name} holds features of one model, not images. Merging changes the model and so the "
-                    "features; a benchmark needs images. `python -m merging benchmark score` evaluates that one model."
+                    "features; a benchmark needs images. `mergescope benchmark score` evaluates that one model."
                 )
             self._arrays = _find_parts(names)
             if not self._arrays:

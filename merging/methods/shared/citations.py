@@ -107,7 +107,7 @@ PAGE_HEAD = """\
 <!-- Written by `make citation` from the registered methods. -->
 
 Please cite the method you use. Each method's card in the app carries its citation, and so does
-`python -m merging methods --json`.
+`mergescope methods --json`.
 
 """
 

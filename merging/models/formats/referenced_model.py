@@ -106,7 +106,7 @@ def _read_content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
 
 def find_command(folder: Path) -> str:
     """The command that finds the files that a benchmark refers to; the user replaces FOLDER."""
-    return f"python -m merging benchmark find {printable(shlex.quote(str(folder.absolute())), 1000)} FOLDER"
+    return f"mergescope benchmark find {printable(shlex.quote(str(folder.absolute())), 1000)} FOLDER"
 
 
 @contextlib.contextmanager

@@ -121,7 +121,7 @@ def _describe_other_network(opened: Checkpoint) -> str:
     return (
         f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
         "blocks are inferred from names and shapes. Methods that need no data, or data that you provide, merge it: "
-        "in the app, from Python (merging.merge) and with python -m merging merge. See docs/networks.md."
+        "in the app, from Python (merging.merge) and with mergescope merge. See docs/networks.md."
     )
 
 

@@ -218,14 +218,14 @@ def parents_table(source: ExportSource) -> str:
         (markdown_text(parent.name), markdown_text(parent.hub_id or parent.label), f"`{parent.digest}`")
         for parent in source.parents
     ]
-    note = "Digests cover the tensors' names, types, shapes and values; `python -m merging inspect` prints them."
+    note = "Digests cover the tensors' names, types, shapes and values; `mergescope inspect` prints them."
     return f"{markdown_table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
 
 
 def describe_recipe(recipe: Recipe) -> str:
     """The recipe, and how to compute it again."""
     return (
-        f"{code_block(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it "
+        f"{code_block(recipe.to_yaml(), 'yaml')}\n\n`mergescope run {RECIPE} --base FOLDER` computes it "
         f"again, with the parents' files in that folder, named as in the recipe."
     )
 

@@ -123,7 +123,7 @@ def _describe_heads(export: NetworkExport) -> Iterator[str]:
         return
     yield (
         f"The head of each task is in `{HEADS_FOLDER}/`, in a folder named after its expert: `{HEAD_FILE}` and the "
-        "expert's `config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
+        "expert's `config.json`. `mergescope export RUN --task NAME` writes the merged model with one of them."
     )
     rows = [(markdown_text(expert), markdown_text(first_few(tensors))) for expert, tensors in export.heads.items()]
     yield markdown_table(("Expert", "Tensors"), rows)

@@ -72,7 +72,7 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
 
 
 def command_words(action: str, experiment: Experiment, choice: Choice) -> list[str]:
-    """The words after ``python -m merging`` that run an action on a choice; default options are omitted."""
+    """The words after ``mergescope`` that run an action on a choice; default options are omitted."""
     default_choice = make_choice(experiment)
     words = [
         "published",

@@ -93,7 +93,7 @@ def connect(spec: str) -> Workers:
     while not workers.has_workers():
         if time.monotonic() - began > FIRST_WORKER_SECONDS:
             client.close()
-            raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
+            raise WorkersGone(f"There is no worker at {address}. Start some: mergescope worker {spec}")
         time.sleep(COUNT_SECONDS / 4)  # several checks within the time for which a count is reused
     return workers
 
@@ -145,7 +145,7 @@ def _select_workers(client: Any, title: str, kinds: Collection[str], hosts: Coll
         if not restricted.has_workers() and {facts["at"] for facts in selected} & {*count_threads(client, ())}:
             raise WorkerError(
                 f"{title[:1].upper()}{title[1:]} do not state their program and hardware. "
-                "Start them with python -m merging worker."
+                "Start them with mergescope worker."
             )
         return restricted
 

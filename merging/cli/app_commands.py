@@ -1,0 +1,62 @@
+"""The commands ``app`` and ``serve``, which become the server of the app."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+APP_FOLDER = Path(__file__).resolve().parents[2] / "app"  # beside this package, in a checkout and where it is installed
+ADDRESS = "127.0.0.1"
+FIRST_PORT, LAST_PORT = 8501, 65535
+PORT_VARIABLE, HEADLESS_VARIABLE = "STREAMLIT_SERVER_PORT", "STREAMLIT_SERVER_HEADLESS"
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1024, LAST_PORT), help="the port; by default 8501 or the next free one")
+@click.option("--no-browser", is_flag=True, help="open no browser")
+def app(port: int | None, no_browser: bool) -> int:
+    """Open the app, which this machine alone can reach.
+
+    Streamlit reads the other settings beside the app's ``main.py``. Variables such as STREAMLIT_SERVER_ADDRESS change
+    them.
+    """
+    if port is None and PORT_VARIABLE not in os.environ:
+        port = _find_free_port()
+    # -P: the folder in which the user is does not come on the path, where it could hide a module.
+    words = ["-P", "-m", "streamlit", "run", str(APP_FOLDER / "main.py")]
+    if no_browser or HEADLESS_VARIABLE not in os.environ:
+        words += ["--server.headless", str(no_browser).lower()]
+    if port is not None:
+        print(f"Mergescope is at http://{ADDRESS}:{port} (stop with Ctrl-C).", flush=True)
+        words += ["--server.port", str(port)]
+    return _become(words)
+
+
+@click.command()
+def serve() -> int:
+    """Serve the app to others; the environment has all settings (see docs/serving.md)."""
+    return _become([str(APP_FOLDER / "serve.py")])
+
+
+def _find_free_port() -> int | None:
+    """The first port from 8501 on to which nothing listens; None if there is none."""
+    for port in range(FIRST_PORT, LAST_PORT + 1):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind((ADDRESS, port))
+            except OSError:
+                continue
+            return port
+    return None
+
+
+def _become(words: Sequence[str]) -> int:
+    """Replace this process by Python with these arguments."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *words])

@@ -1,0 +1,76 @@
+"""The installed app: it answers on this machine alone, asks nobody, and merges what a page orders."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+from app_server import serve
+from browser_tab import PATIENCE, launch_chromium, new_tab
+from installed_package import Environment, clean_variables
+from playwright.sync_api import expect
+
+pytestmark = [pytest.mark.full, pytest.mark.browser]
+# What a folder may hold in which somebody starts the command.
+HOSTILE_SETTINGS = """[server]
+address = "0.0.0.0"
+allowedHosts = ["*"]
+enableXsrfProtection = false
+[browser]
+gatherUsageStats = true
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with another program's settings and module, in which the app is started."""
+    made = tmp_path_factory.mktemp("somewhere")
+    (made / ".streamlit").mkdir()
+    (made / ".streamlit" / "config.toml").write_text(HOSTILE_SETTINGS)
+    (made / "app.py").write_text("raise SystemExit('another program')\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def address(installed: Environment, folder: Path) -> Iterator[str]:
+    """The address of ``mergescope app``."""
+    command = [str(installed.command), "app", "--no-browser"]
+    with serve(None, folder, command=command, cwd=folder, environment=clean_variables()) as url:
+        yield url
+
+
+def test_it_listens_on_this_machine_and_refuses_foreign_names(address: str) -> None:
+    port = urlsplit(address).port
+    listening = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
+    assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+    answers = {}
+    for host in ("localhost", "evil.example", f"evil.example:{port}"):
+        with contextlib.closing(http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)) as line:
+            line.request("GET", "/", headers={"Host": host})
+            answers[host] = line.getresponse().status
+    assert answers == {"localhost": 200, "evil.example": 403, f"evil.example:{port}": 403}
+
+
+def test_a_merge_from_a_page_is_stored(address: str, folder: Path) -> None:
+    with (
+        launch_chromium() as browser,
+        contextlib.closing(browser.new_context(viewport={"width": 1400, "height": 1100})) as context,
+    ):
+        app = new_tab(context, address)
+        app.open("/").page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=PATIENCE)
+        app.open("/masks").charted()
+        app.open("/merge?chain=lwptv%3Aprune_ratio%3D0.55%3Btask_arithmetic&experts=digits,signs")
+        preview = app.page.locator(".st-key-preview_merge")
+        preview.get_by_role("button", name="Preview").click()
+        numbers = app.page.locator(".st-key-preview_result_merge [data-testid=stMetricValue]")
+        expect(numbers).to_have_count(3, timeout=PATIENCE)
+        app.page.get_by_role("button", name="Run", exact=True).click()
+        expect(app.page.locator(".st-key-result")).to_contain_text("H-score", timeout=PATIENCE)
+        assert not app.outside() and not app.problems
+    (run,) = (folder / "store" / "runs").iterdir()
+    assert (run / "scores.csv").is_file() and "prune_ratio: 0.55" in (run / "recipe.yaml").read_text("utf-8")
