@@ -43,6 +43,11 @@ def warm_up(spare: Callable[[], SpareProcess]) -> None:
         _is_done.set()  # not after an error: the next page tries again
 
 
+def skip_warm_up() -> None:
+    """Prepare nothing in this process, which serves no browser."""
+    _is_done.set()
+
+
 def import_slow_modules() -> None:
     """Import every module of ``SLOW_MODULES``. An import that fails is logged; the others still run."""
     for name in SLOW_MODULES:

@@ -56,18 +56,25 @@ class Slider:
 
 @dataclass
 class Headless:
-    """The app without a browser. The charts of an opened address are cached."""
+    """The app without a browser. The charts of an opened address are cached, and the page's notices as Markdown."""
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
+    notices: dict[PageAddress, list[str]] = field(default_factory=dict)
+
+    def open_charts(self, address: PageAddress, position: str) -> list[RecordedChart]:
+        """The charts of a view, in their order. Raises SnapshotError, which begins with ``position``."""
+        if address not in self.drawn_charts:
+            app_test = _open_page(address, position)
+            self.drawn_charts[address] = _run_page(app_test, address, position)
+            self.notices[address] = [notice.value for notice in (*app_test.info, *app_test.warning)]
+        return self.drawn_charts[address]
 
     def open_chart(self, address: PageAddress, key: str, position: str, allow_other: bool = False) -> RecordedChart:
         """The chart ``key`` of a view; the first chart if the key is empty, or missing and ``allow_other`` is True.
 
         Raises SnapshotError, which begins with ``position``: where the address is written, such as a step of a lesson.
         """
-        if address not in self.drawn_charts:
-            self.drawn_charts[address] = _run_page(_open_page(address, position), address, position)
-        recorded = self.drawn_charts[address]
+        recorded = self.open_charts(address, position)
         is_recorded = any(view.key == key for view, _ in recorded)
         return _find_chart(recorded, key if is_recorded or not allow_other else "", address, position)
 

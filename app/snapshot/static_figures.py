@@ -45,7 +45,7 @@ def make_static_figure(
     from viz.report.document import plain_figure, script_json
 
     charts = slider.drawn if slider else (recorded, *later_charts)
-    figures = [_draw_figure(chart) for chart in charts]
+    figures = [draw_recorded(chart) for chart in charts]
     view, sources = recorded
     return StaticFigure(
         key=key, question=view.title or find(view.key).question,
@@ -77,7 +77,8 @@ def _index_of_text(text: str, indices: dict[str, int]) -> int:
     return indices.setdefault(text, len(indices))
 
 
-def _draw_figure(recorded: RecordedChart) -> Any:
+def draw_recorded(recorded: RecordedChart) -> Any:
+    """The figure of a recorded chart."""
     from viz.chart_registry import find
 
     view = recorded[0]  # drawn without "present", the large type of a projector
