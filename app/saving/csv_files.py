@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BUTTON_HELP = {
-    "Data (CSV)": "The chart's numbers: a row for each mark.",
-    "Table (CSV)": "All columns of the table behind the chart.",
+    "Data": "The chart's numbers as CSV: a row for each mark.",
+    "Table": "All columns of the table behind the chart, as CSV.",
 }
 # A column with the line of provenance in its first row, because readers of CSV expect no comments.
 SOURCE_COLUMN = "source"

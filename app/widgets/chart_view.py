@@ -18,7 +18,7 @@ from app.saving.shown_chart import ShownChart
 from app.session import run_styles, selection, view_state
 from app.widgets import chart_recorder, chart_stage, report_button
 from app.widgets.page_parts import draw_page_link, explain_words, page_cautions
-from app.widgets.view_link import draw_link_menu
+from app.widgets.view_link import draw_code_menu, draw_link_menu
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -148,6 +148,7 @@ def draw_chart(
         chart_stage.draw_present_button(key)
         report_button.draw_report_button(chart)
         draw_link_menu(chart)
+        draw_code_menu(chart)
     _draw_caption(caption, key)
     if claims:
         from app.widgets import paper_line  # loads what computes our numbers, which few charts need

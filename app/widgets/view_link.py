@@ -1,8 +1,12 @@
-"""The menu *Link* under a chart: the view's address, the chart alone for frames, a frame to copy, and a QR code."""
+"""The menus *Link* and *Code* under a chart.
+
+*Link* has the view's address, the chart alone for frames, a frame to copy, and a QR code; *Code* has the chart for a
+notebook.
+"""
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
@@ -17,6 +21,8 @@ FRAME_HINT = (
     "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
     "their names in the address, and “&background=clear” for a frame without a background."
 )
+CODE_HELP = "Three lines that draw this chart in a notebook"
+CODE_HINT = "For a notebook or a script on a computer with these runs; `view.table` has the numbers."
 LESSON_KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES)
 
 
@@ -41,6 +47,22 @@ def draw_link_menu(chart: ShownChart) -> None:
         with st.expander("Make a step of this view", icon=":material/school:"):
             st.code(step_text.step_yaml(page_parts.base_and_query()[1], chart.key), language="yaml", wrap_lines=True)
             st.caption("For your own lesson: its runs and a step. `mergescope lessons new` writes the rest.")
+
+
+def draw_code_menu(chart: ShownChart) -> None:
+    """The button *Code* of a chart, and its menu; draws nothing on Home, whose sliders no address names."""
+    if code := notebook_lines(chart):
+        with st.popover("Code", icon=":material/code:", type="tertiary", help=CODE_HELP, key=f"code_{chart.key}"):
+            st.code(code, language="python", wrap_lines=True)
+            st.caption(CODE_HINT)
+
+
+def notebook_lines(chart: ShownChart) -> str:
+    """Three lines of Python that open the view of a chart, without its lesson, and draw the chart; empty on Home."""
+    page, _, query = chart.view_address.partition("?")
+    shown = urlencode([pair for pair in parse_qsl(query) if pair[0] not in LESSON_KEYS], safe=",:;")
+    place = f"{page}?{shown}" if shown else page
+    return f'import mergescope\nview = mergescope.view("{place}")\nview["{chart.key}"]' if page else ""
 
 
 def frame_address(key: str) -> str:
