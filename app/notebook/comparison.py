@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from app.notebook import chart_pages, html_forms
 from app.notebook.page_view import View, view
 from app.notebook.run_list import StoredRun, find_run
+from viz.figure_text import percent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,17 +42,17 @@ class Comparison:
         return f"Comparison of B, {self.b!r}, with A, {self.a!r}"
 
     def _repr_html_(self) -> str:
-        table = self.changes
-        ends = zip(table["low"], table["high"], strict=True)
-        rows = zip(
-            table["title"],
-            table["group"],
-            (f"{100 * change:+.1f}" for change in table["difference"]),
-            ("–" if low != low else f"{100 * low:+.1f} to {100 * high:+.1f}" for low, high in ends),  # NaN: no interval
-            (f"{count:,}" for count in table["n"]),
-            strict=True,
-        )
-        heads = ("Data set or average", "Group", "B − A, points", "95 % interval, paired", "n")
+        from app.page_text import format_signed
+
+        rows = [
+            (
+                row.title, row.group, percent(row.a), percent(row.b), format_signed(100 * row.difference),
+                "–" if isnan(row.low) else f"{format_signed(100 * row.low)} to {format_signed(100 * row.high)}",
+                f"{row.n:,}",
+            )
+            for row in self.changes.itertuples()
+        ]  # fmt: skip
+        heads = ("Data set or average", "Group", "A", "B", "B − A, points", "95 % interval, paired", "n")
         title = f"A: {self.a.name} ({self.a.id[:6]}). B: {self.b.name} ({self.b.id[:6]})."
         return html_forms.make_table(heads, rows, title, [self._view.caption(SCORES)])
 

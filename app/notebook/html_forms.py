@@ -48,4 +48,4 @@ def _make_figure(figure: go.Figure, caption: str) -> str:
 
 
 def _escape(text: object, limit: int = MAX_CELL) -> str:
-    return escape(clean_text(text, limit))
+    return escape(clean_text(" ".join(str(text).split()), limit))

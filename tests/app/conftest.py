@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
+import mergescope_stand_in
 import pytest
 import tiny
 import tiny_library
@@ -105,3 +109,24 @@ def own_set(own_models: Path, tmp_path: Path) -> str:
                     {name: f"models:clip/{name}.safetensors" for name in ("circles", "digits")})  # fmt: skip
     keep_set(tmp_path / "store", made)
     return made.id
+
+
+@pytest.fixture
+def mergescope() -> Iterator[ModuleType]:
+    """The package as a notebook imports it; a stand-in where it is not installed."""
+    if importlib.util.find_spec("mergescope"):
+        yield importlib.import_module("mergescope")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "mergescope", mergescope_stand_in)
+        yield mergescope_stand_in
+
+
+@pytest.fixture
+def notebook_place(compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The small library as the benchmark of a notebook, and an empty store."""
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(compared))
+    forget()
+    yield compared
+    forget()
