@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -17,23 +17,17 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from app.snapshot.headless import PageAddress
     from app.widgets.chart_recorder import RecordedChart
 
 CALLER = "mergescope.view"  # begins the messages about an address
-THIS_MACHINE = "127.0.0.1"
-RUN_KEYS = ("run", "run_b", "runs")  # the keys of an address with ids of runs
 
 
 class View:
-    """The charts that a page draws at an address: a figure by its key, and the table behind it.
+    """The charts of a page, and its ``notices`` on what it does not show; an unknown chart is a MergingError."""
 
-    ``notices`` are the page's sentences on what it does not show.
-    """
-
-    def __init__(self, address: str, charts: Mapping[str, RecordedChart], notices: Sequence[str]) -> None:
+    def __init__(self, address: str, recorded: Sequence[RecordedChart], notices: Sequence[str]) -> None:
         self.address, self.notices = address, tuple(notices)
-        self._recorded = dict(charts)
+        self._recorded = {chart[0].key: chart for chart in recorded}
 
     @property
     def charts(self) -> list[str]:
@@ -41,72 +35,51 @@ class View:
         return list(self._recorded)
 
     def __getitem__(self, key: str) -> go.Figure:
-        """The figure of a chart. Raises MergingError, which lists the charts."""
-        from app.snapshot.static_figures import draw_recorded
-
-        return draw_recorded(self._find(key))
+        """The figure of a chart."""
+        return self.find(key)[0].draw()
 
     def table(self, key: str) -> pd.DataFrame:
-        """The table that a chart draws. Raises MergingError, which lists the charts."""
-        return self._find(key)[0].table.copy()
+        """The table that a chart draws."""
+        return self.find(key)[0].table.copy()
 
-    def sources(self, key: str) -> list[str]:
-        """The ids of the runs and sweeps that a chart shows. Raises MergingError, which lists the charts."""
-        return [source.id for source in self._find(key)[1]]
-
-    def caption(self, key: str) -> str:
-        """What the page says about a chart. Raises MergingError, which lists the charts."""
-        return self._find(key)[0].caption
-
-    def _find(self, key: str) -> RecordedChart:
+    def find(self, key: str) -> RecordedChart:
+        """A chart as its page draws it: table, options and caption, and the runs and sweeps in it."""
         if key not in self._recorded:
-            charts = ", ".join(self._recorded) or "none"
-            raise MergingError(
-                " ".join([f"The view {self.address} draws no chart {key!r}; its charts are: {charts}.", *self.notices])
-            )
+            words = f"The view {self.address} draws no chart {key!r}; its charts are:"
+            raise MergingError(" ".join([words, f"{', '.join(self.charts) or 'none'}.", *self.notices]))
         return self._recorded[key]
 
     def __repr__(self) -> str:
-        return f"View({self.address!r}) of {', '.join(self._recorded)}"
+        return f"View({self.address!r}) of {', '.join(self.charts)}"
 
     def _repr_html_(self) -> str:
-        return html_forms.make_page([(self[key], self.caption(key)) for key in self.charts])
+        return html_forms.make_page([(self[key], self.find(key)[0].caption) for key in self.charts])
 
 
 def view(address: str) -> View:
     """The charts of an address from *Link*, with or without its server, such as "masks?run=f2fcd9a9ca4e&ratio=0.5".
 
-    Raises:
-        MergingError: there is no such page, a run that the address names is not stored here, or the page reports an
-            error.
+    Raises MergingError if there is no such page or run, or if the page reports an error.
     """
     with run_as_app():
         from app.page_text import plain_text
+        from app.reading import page_data, step_text
         from app.snapshot import headless
 
-        page_address = headless.parse_page_address(address, CALLER)
-        _check_runs(page_address)
-        app = headless.Headless()
-        recorded = app.open_charts(page_address, CALLER)
-        notices = map(plain_text, app.notices[page_address])
-        return View(str(page_address), {chart[0].key: chart for chart in recorded}, list(notices))
-
-
-def _check_runs(address: PageAddress) -> None:
-    """Raise StoreError if the address names a run that is not stored, where the page would offer others."""
-    from app.reading import page_data
-
-    for run_id in (run_id for key, value in address.query if key in RUN_KEYS for run_id in value.split(",") if run_id):
-        store = page_data.store()
-        store.get_run(store.resolve_id(run_id))
+        place, store, app = headless.parse_page_address(address, CALLER), page_data.store(), headless.Headless()
+        for run_id in ",".join(value for key, value in place.query if key in step_text.RUN_KEYS).split(","):
+            if run_id:  # the page would show another run
+                store.get_run(store.resolve_id(run_id))
+        recorded = app.open_charts(place, CALLER)
+        return View(str(place), recorded, [plain_text(notice) for notice in app.notices[place]])
 
 
 @contextmanager
 def run_as_app() -> Iterator[None]:
-    """Open pages as a server on this machine does, and leave the caller's process as it was.
+    """Run code of the app as a server on this machine would, and leave the process as it was.
 
     Streamlit replaces the main module, from which a notebook pickles, and warns that no server runs. Pages do not
-    download and start no process in advance.
+    download, and start no process in advance.
     """
     from streamlit import config
 
@@ -116,7 +89,7 @@ def run_as_app() -> Iterator[None]:
     hub = os.environ.get(settings.HUB_VARIABLE)
     startup.skip_warm_up()
     if config.get_option("server.address") is None:
-        config.set_option("server.address", THIS_MACHINE)
+        config.set_option("server.address", "127.0.0.1")
     os.environ[settings.HUB_VARIABLE] = hub or "cached"
     logging.disable(logging.WARNING)
     try:

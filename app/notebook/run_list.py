@@ -1,24 +1,27 @@
-"""Stored runs in a notebook: a list of them, and one with its scores, tables and charts."""
+"""Stored runs in a notebook: a list of them, one with its scores, tables and charts, and two compared."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 from app.notebook import chart_pages, html_forms
-from app.notebook.page_view import run_as_app
-from merging.base.errors import MergingError, StoreError
+from app.notebook.page_view import run_as_app, view
+from merging.base.errors import StoreError
 from merging.base.text import did_you_mean, first_few, percent_with_interval
 from merging.images.benchmarks.metrics import summarize
+from merging.study.runs.run import Run
+from viz.figure_text import percent
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
     from merging.recipes.recipe import Recipe
-    from merging.study.runs.run import Run
 
-SCORE_HEADS = ("In domain", "Out of domain", "H-score", "n")
+HEADS = ("In domain", "Out of domain", "H-score", "n", "Seed")
+CHANGES = "compare_scores"  # the chart of a comparison
+CHANGE_HEADS = ("Data set or average", "Group", "A", "B", "B − A, points", "95 % interval, paired", "n")
 SCORES_NOTE = (
     "Mean accuracies over data sets on the reporting half, unweighted, with 95 % intervals; n is the number of images "
     "in domain and out of domain, and the H-score is the harmonic mean of both means."
@@ -26,59 +29,43 @@ SCORES_NOTE = (
 
 
 class StoredRun:
-    """A run of the store or of a library: its recipe, its scores, its tables, and every chart of it."""
+    """A run of the store or of a library; errors are StoreErrors that say what there is."""
 
     def __init__(self, stored: Run, name: str) -> None:
-        self.stored, self.name, self.id = stored, name, stored.id
+        self.stored, self.name, self.id, self.tables = stored, name, stored.id, list(stored.tables)
 
     @property
     def recipe(self) -> Recipe | None:
-        """The recipe of a merge. Raises RecipeError if this version lacks one of its methods."""
+        """The recipe of a merge."""
         return self.stored.recipe
 
     @property
     def scores(self) -> pd.DataFrame:
-        """The accuracies, one row for each data set and half. Raises StoreError if the run was not evaluated."""
-        if (scores := self.stored.scores) is None:
-            reason = " ".join(self.stored.evaluation_warnings)
-            raise StoreError(f"Run {self.id} has no scores. {reason}".strip())
-        return scores.copy()
-
-    @property
-    def tables(self) -> list[str]:
-        """The names of the stored tables."""
-        return list(self.stored.tables)
+        """The accuracies, one row for each data set and half."""
+        if self.stored.scores is None:
+            raise StoreError(" ".join([f"Run {self.id} has no scores.", *self.stored.evaluation_warnings]))
+        return self.stored.scores.copy()
 
     def table(self, name: str) -> pd.DataFrame:
-        """A stored table. Raises StoreError, which lists the tables there are."""
+        """A stored table."""
         if name not in self.tables:
-            raise StoreError(f"Run {self.id} has no table {name!r}; its tables are: {', '.join(self.tables) or 'none'}.")
+            names = ", ".join(self.tables) or "none"
+            raise StoreError(f"Run {self.id} has no table {name!r}; its tables are: {names}.")
         return self.stored.table(name)
 
     def plot(self, chart: str = "saliency_matrix", /, **settings: Any) -> go.Figure:
-        """A chart of the app of this run; ``settings`` are keys of the address, such as ``ratio=0.5``.
-
-        Raises:
-            MergingError: no page draws such a chart of this run, or has such a setting; the message lists them.
-        """
+        """A chart of this run at ``settings`` of its page, such as ``ratio=0.5``. MergingError lists what there is."""
         return chart_pages.draw_chart(chart, {"run": self.id}, settings)
 
-    def list_scores(self) -> list[str]:
-        """The averages with their intervals, the H-score and the numbers of images, as text; dashes without scores."""
+    def list_facts(self) -> list[str]:
+        """The averages with their intervals, the H-score, the numbers of images and the seed, as text."""
+        seed = "nothing random" if self.stored.seed is None else str(self.stored.seed)
         if self.stored.scores is None:
-            return ["–"] * len(SCORE_HEADS)
+            return ["–", "–", "–", "–", seed]
         means = summarize(self.stored.scores, self.stored.experts)
-        return [
-            percent_with_interval(means.in_domain, means.in_low, means.in_high),
-            percent_with_interval(means.out_of_domain, means.out_low, means.out_high),
-            percent_with_interval(means.h_score, means.h_score, means.h_score).partition(" [")[0],
-            f"{means.n_in:,} + {means.n_out:,}",
-        ]
-
-    @property
-    def seed_text(self) -> str:
-        """The seed, in words for a run in which nothing is random."""
-        return "nothing random" if self.stored.seed is None else str(self.stored.seed)
+        inside = percent_with_interval(means.in_domain, means.in_low, means.in_high)
+        outside = percent_with_interval(means.out_of_domain, means.out_low, means.out_high)
+        return [inside, outside, percent(means.h_score), f"{means.n_in:,} + {means.n_out:,}", seed]
 
     def __repr__(self) -> str:
         return f"StoredRun({self.id!r}, {self.name!r})"
@@ -86,97 +73,93 @@ class StoredRun:
     def _repr_html_(self) -> str:
         from app import page_text
 
-        facts = {
-            "Run": page_text.plain_text(page_text.run_in_words(self.stored)),
-            **dict(zip(SCORE_HEADS, self.list_scores(), strict=True)),
-            "Seed": self.seed_text,
-            "Tables": ", ".join(self.tables),
-            "Charts": "run.plot(key), such as saliency_matrix",
-        }
-        notes = [SCORES_NOTE, *page_text.marks_in_words([self.stored])]
-        return html_forms.make_table(("", ""), facts.items(), self.name, notes)
+        facts = [("Run", page_text.plain_text(page_text.run_in_words(self.stored)))]
+        facts += [*zip(HEADS, self.list_facts(), strict=True), ("Tables", ", ".join(self.tables))]
+        return html_forms.make_table(facts, [SCORES_NOTE, *page_text.marks_in_words([self.stored])], self.name)
 
 
-class RunList(Sequence[StoredRun]):
-    """Runs in their order, shown in a notebook as a table."""
-
-    def __init__(self, runs: Sequence[StoredRun]) -> None:
-        self._runs = list(runs)
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def __getitem__(self, index: Any) -> Any:
-        """The run at an index, or the list of those in a slice."""
-        return RunList(self._runs[index]) if isinstance(index, slice) else self._runs[index]
-
-    def __iter__(self) -> Iterator[StoredRun]:
-        return iter(self._runs)
-
-    def filter(self, name: str) -> RunList:
-        """The runs whose name contains this text; case is ignored."""
-        return RunList([run for run in self._runs if name.casefold() in run.name.casefold()])
-
-    def __repr__(self) -> str:
-        return "\n".join(map(repr, self._runs)) or "no runs"
+class RunList(list[StoredRun]):
+    """Runs, shown in a notebook as a table."""
 
     def _repr_html_(self) -> str:
         from app import page_text
 
-        rows = [
-            (page_text.title_with_note(run.stored, run.name), *run.list_scores(), run.seed_text, run.id)
-            for run in self._runs
-        ]
-        notes = [SCORES_NOTE, *page_text.marks_in_words(run.stored for run in self._runs)]
-        return html_forms.make_table(("Name", *SCORE_HEADS, "Seed", "Id"), rows, f"{len(self)} runs", notes)
+        rows = [(page_text.title_with_note(one.stored, one.name), *one.list_facts(), one.id) for one in self]
+        notes = [SCORES_NOTE, *page_text.marks_in_words(one.stored for one in self)]
+        return html_forms.make_table(rows, notes, f"{len(self)} runs", ("Name", *HEADS, "Id"))
 
 
 def runs(name: str = "") -> RunList:
-    """The merges of this machine, newest first, then those of the benchmark's library; only those with ``name`` in it.
+    """The merges with ``name`` in their names: this machine's, newest first, then those of the benchmark's library."""
+    return RunList(one for one in _list_all() if one.stored.kind == "merge" and name.casefold() in one.name.casefold())
 
-    Names are those of the pages, no two of which are the same.
+
+def run(name: StoredRun | str) -> StoredRun:
+    """The stored run with this id or name, or with an id that begins so (six digits or more).
+
+    Raises StoreError if there is none, or if there are several, which it lists.
     """
-    return RunList([run for run in _list_all() if run.stored.kind == "merge"]).filter(name)
-
-
-def run(name: str) -> StoredRun:
-    """The stored run with this id, with an id that begins so (six digits or more), or with this name.
-
-    Raises:
-        StoreError: there is none, or there are several; the message lists them.
-    """
+    if isinstance(name, StoredRun):
+        return name
     with run_as_app():
         from app.reading import page_data
 
-        run_id = page_data.store().resolve_id(name)
-    everything = _list_all()
-    found = [one for one in everything if one.id == run_id] or [
-        one for one in everything if name.casefold() in (one.name.casefold(), one.stored.title.casefold())
-    ]
-    if not found:
-        hint = did_you_mean(name, [one.name for one in everything])
-        raise StoreError(f"There is no run {name[:60]!r} here, by id or by name.{hint} mergescope.runs() lists them.")
+        stored, text = _list_all(), str(name).casefold()
+        run_id = page_data.store().resolve_id(str(name))
+    found = [one for one in stored if one.id == run_id]
+    found = found or [one for one in stored if text in (one.name.casefold(), one.stored.title.casefold())]
     if len(found) > 1:
         choices = first_few(f"{one.id} ({one.name})" for one in found)
         raise StoreError(f"{len(found)} runs have this name: {choices}. Write an id.")
+    if not found:
+        hint = did_you_mean(text, [one.name for one in stored])
+        raise StoreError(f"There is no run {name!r} here, by id or by name.{hint} mergescope.runs() lists them.")
     return found[0]
 
 
-def find_run(named: StoredRun | str) -> StoredRun:
-    """The run itself, or the one that an id or a name stands for; see ``run``."""
-    if not isinstance(named, StoredRun | str):
-        raise MergingError(f"A run is named by its id or its name; got {type(named).__name__}.")
-    return named if isinstance(named, StoredRun) else run(named)
+class Comparison:
+    """Run B against run A; ``changes`` has a row for each average and data set: a, b, difference, low, high and n."""
+
+    def __init__(self, a: StoredRun, b: StoredRun) -> None:
+        self.a, self.b = a, b
+        opened = view(f"compare?run={a.id}&run_b={b.id}")
+        self.changes, self._note = opened.table(CHANGES), opened.find(CHANGES)[0].caption
+
+    def plot(self, chart: str = CHANGES, /, **settings: Any) -> go.Figure:
+        """A chart of Compare at ``settings`` of the page. Raises MergingError, which lists what there is."""
+        return chart_pages.draw_chart(chart, {"run": self.a.id, "run_b": self.b.id}, settings)
+
+    def _repr_html_(self) -> str:
+        from app import page_text
+
+        signed = page_text.format_signed
+        rows = [
+            (
+                row.title, row.group, percent(row.a), percent(row.b), signed(100 * row.difference),
+                "–" if isnan(row.low) else f"{signed(100 * row.low)} to {signed(100 * row.high)}",
+                f"{row.n:,}",
+            )
+            for row in self.changes.itertuples()
+        ]  # fmt: skip
+        title = f"A: {self.a.name} ({self.a.id[:6]}). B: {self.b.name} ({self.b.id[:6]})."
+        return html_forms.make_table(rows, [self._note], title, CHANGE_HEADS)
+
+
+def compare(a: StoredRun | str, b: StoredRun | str) -> Comparison:
+    """Two stored runs, each as an object or by its id or name: how the scores of B differ from those of A.
+
+    Raises MergingError if a run is not stored, A is no merge, or their scores are of different benchmarks.
+    """
+    return Comparison(run(a), run(b))
 
 
 def _list_all() -> list[StoredRun]:
-    """Every stored run for the default benchmark, merges first, under the names of the pages."""
+    """Every stored run for the default benchmark, merges first, under the names of the pages, which all differ."""
     with run_as_app():
         from app.reading import page_data
         from app.reading.runs import run_names
 
         stored = [one for one in page_data.store().list_runs() if page_data.belongs_to_benchmark(one)]
-        ordered = page_data.list_merges(stored)
-        ordered += [one for one in stored if one.kind != "merge"]
-        names = run_names.name_runs(ordered)
-    return [StoredRun(one, names[one.id]) for one in ordered]
+        stored = [*page_data.list_merges(stored), *(one for one in stored if one.kind != "merge")]
+        names = run_names.name_runs(stored)
+    return [StoredRun(one, names[one.id]) for one in stored]

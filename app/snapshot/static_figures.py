@@ -45,7 +45,7 @@ def make_static_figure(
     from viz.report.document import plain_figure, script_json
 
     charts = slider.drawn if slider else (recorded, *later_charts)
-    figures = [draw_recorded(chart) for chart in charts]
+    figures = [view.draw() for view, _ in charts]
     view, sources = recorded
     return StaticFigure(
         key=key, question=view.title or find(view.key).question,
@@ -75,11 +75,3 @@ def share_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _index_of_text(text: str, indices: dict[str, int]) -> int:
     return indices.setdefault(text, len(indices))
-
-
-def draw_recorded(recorded: RecordedChart) -> Any:
-    """The figure of a recorded chart."""
-    from viz.chart_registry import find
-
-    view = recorded[0]  # drawn without "present", the large type of a projector
-    return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})

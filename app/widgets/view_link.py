@@ -1,8 +1,4 @@
-"""The menus *Link* and *Code* under a chart.
-
-*Link* has the view's address, the chart alone for frames, a frame to copy, and a QR code; *Code* has the chart for a
-notebook.
-"""
+"""The menus under a chart: *Link* with the address of the view, frames and a QR code, and *Code* for a notebook."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +59,25 @@ def current_watchers() -> tuple[ProgressCallback | None, Cancel | None]:
 def is_cancel_requested(cancel: Cancel | None) -> bool:
     """Whether ``cancel`` is an Event that is set, or a callable that returns True."""
     return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
+
+
+@contextmanager
+def draw_bar() -> Iterator[ProgressCallback]:
+    """A callback that draws a bar in a notebook or a terminal; the bar starts no thread and is closed at the end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # without ipywidgets the bar is one of text, with a warning
+        from tqdm.auto import tqdm
+
+    class Bar(tqdm):  # type: ignore[misc]
+        monitor_interval = 0  # tqdm's thread outlives its bars
+
+    with Bar(total=1.0, bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}") as bar:
+
+        def report(progress: Progress) -> None:
+            bar.set_description_str(progress.phase, refresh=False)
+            bar.update(progress.fraction - bar.n)
+
+        yield report
 
 
 class Meter:

@@ -22,7 +22,7 @@ def test_a_view_has_the_charts_of_its_page(mergescope: ModuleType, notebook_plac
     view = mergescope.view(f"http://localhost:8501/masks?run={run.id}&ratio=0.5")
     assert view.charts == ["network_map", "saliency_matrix", "kept_share"] and "saliency_matrix" in repr(view)
     table = view.table("saliency_matrix")
-    assert len(table) == len(run.table("saliency")) and view.sources("saliency_matrix") == [run.id]
+    assert len(table) == len(run.table("saliency")) and view.find("saliency_matrix")[1][0].id == run.id
     kept = table.groupby("expert")["kept"].mean()
     assert kept.between(0.4, 0.6).all()
     assert view["saliency_matrix"].layout.meta["key"] == "saliency_matrix"

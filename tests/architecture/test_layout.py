@@ -19,7 +19,7 @@ FEWEST_FILES, MOST_FILES, MOST_LINES, LONGEST_FUNCTION = 3, 20, 500, 60
 WINGS = {
     "base", "tasks", "models", "images", "methods", "recipes", "engine", "study", "sharing", "teaching", "cli",
 }  # fmt: skip
-FACES = {"merging", "merging/sharing/export", "viz", "viz/report", "app/notebook"}  # folders whose __init__.py hands names on
+FACES = {"merging", "merging/sharing/export", "viz", "viz/report", "app/notebook"}  # their __init__.py hands names on
 DOTTED = re.compile(r"(?:merging|viz|app)(?:\.\w+)+(?::\w+)?")
 
 

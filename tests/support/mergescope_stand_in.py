@@ -1,12 +1,12 @@
-"""What ``import mergescope`` gives where the package is not installed: the library, and what notebooks have beyond it."""
+"""What ``import mergescope`` gives where the package is not installed: the library and ``app.notebook``."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
-import merging
-from app import notebook
+from app.notebook import DEFINED_IN
 
 
 def __getattr__(name: str) -> Any:
-    return getattr(notebook if name in notebook.DEFINED_IN else merging, name)
+    return getattr(importlib.import_module(DEFINED_IN.get(name, "merging")), name)

@@ -136,9 +136,7 @@ def _make_section(report: Report, number: int, view: ReportView) -> Section:
     """Draw a view and build its section."""
     from viz.chart_registry import find
 
-    # "present" is the large type of a projector, which a document does not need
-    chart, options = find(view.key), {name: value for name, value in view.options.items() if name != "present"}
-    figure = chart(view.table, **options)
+    chart, figure = find(view.key), view.draw()
     by_id = {source.id: source for source in report.sources}
     sources = [by_id[key] for key in view.sources if key in by_id]
     return Section(

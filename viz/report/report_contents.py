@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 
 class ReportError(ValueError):
@@ -50,6 +51,12 @@ class ReportView:
     caption: str = ""
     place: str = ""
     sources: tuple[str, ...] = ()
+
+    def draw(self) -> go.Figure:
+        """The figure, without the large type of a projector."""
+        from viz.chart_registry import find
+
+        return find(self.key)(self.table, **{name: value for name, value in self.options.items() if name != "present"})
 
 
 @dataclass(frozen=True)
