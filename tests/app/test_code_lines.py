@@ -13,12 +13,12 @@ from typing import Any
 import pandas as pd
 import pytest
 from compared_runs import LWPTV, TIES
-from page_harness import SLOW, charts, open_page, runs
+from page_harness import charts, open_page, runs
 from streamlit.testing.v1 import AppTest
 
 from app import main
 from app.session.address import KEYS
-from app.snapshot.headless import WAITING_ICON
+from app.snapshot.headless import MAX_SECONDS, WAITING_ICON
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base import settings
 
@@ -29,7 +29,7 @@ CODE = re.compile(r'import mergescope\nview = mergescope\.view\("(.*)"\)\nview\[
 
 def redrawn(at: AppTest) -> dict[str, RecordedChart]:
     """The charts that a page draws, by key, until nothing is computed any more."""
-    limit = time.monotonic() + SLOW
+    limit = time.monotonic() + MAX_SECONDS
     while True:
         with record_charts() as recorded:
             at.run()
@@ -97,7 +97,10 @@ def test_home_s_map_has_no_lines_because_no_address_has_its_sliders(notebook_pla
 
 @pytest.mark.full
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in {*WITHOUT_CHARTS, "home"}])
-def test_the_lines_of_every_view_draw_its_charts(mergescope: ModuleType, open_app: Any, page: str) -> None:
+def test_the_lines_of_every_view_draw_its_charts(
+    mergescope: ModuleType, open_app: Any, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.widgets.panels.preview_panel.SHORT_SECONDS", 1e9)  # Merge previews at once
     control = f"{page}_view" if f"{page}_view" in KEYS else ""
     at = open_app(page, settings.BUNDLED_FOLDER)
     for view in at.button_group(key=control).options if control else [""]:
