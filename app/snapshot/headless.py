@@ -135,12 +135,18 @@ def _run_page(app_test: AppTest, address: PageAddress, position: str) -> list[Re
     while True:
         with record_charts() as recorded:
             app_test.run()
-        if not any(WAITING_ICON in caption.value for caption in app_test.caption) or time.monotonic() > limit:
+        if not is_waiting(app_test) or time.monotonic() > limit:
             break
         time.sleep(PAUSE_SECONDS)
     if problems := [*(error.value for error in app_test.exception), *(error.value for error in app_test.error)]:
         raise SnapshotError(f"{position}: the view {address} reports: {problems[0]}")
     return recorded
+
+
+def is_waiting(app_test: AppTest) -> bool:
+    """Whether a page still computes: it says so, or it has the button that stops a preview."""
+    stops = (str(button.key).startswith("preview_stop_") for button in app_test.button)
+    return any(WAITING_ICON in caption.value for caption in app_test.caption) or any(stops)
 
 
 def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from app import main
 from app.session.address import KEYS
-from app.snapshot.headless import MAX_SECONDS, WAITING_ICON
+from app.snapshot.headless import MAX_SECONDS, is_waiting
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base import settings
 
@@ -34,7 +34,7 @@ def redrawn(at: AppTest) -> dict[str, RecordedChart]:
         with record_charts() as recorded:
             at.run()
         assert not at.exception and not at.error
-        if not any(WAITING_ICON in caption.value for caption in at.caption) or time.monotonic() > limit:
+        if not is_waiting(at) or time.monotonic() > limit:
             break
         time.sleep(0.3)
     return {chart[0].key: chart for chart in recorded}
