@@ -24,7 +24,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "features?saliency by layer kind": "feature_components feature_layers",
     "image?answer by depth": "image_lens", "image?where it looks": "image_attention image_attention_change",
     "image?drift by patch": "image_drift image_drift_grid", "image?occlude patches": "image_occlude",
-    "image?restore tokens": "image_restore image_restore_tokens", "image?neighbors": "image_neighbors",
+    "image?restore tokens": "image_restore", "image?neighbors": "image_neighbors",
     "image?whole data sets": "data_set_depths data_set_mended data_set_tasks",
     "learning?coefficients": "coefficient_map coefficient_steps coefficient_sums",
     "learning?loss and gain": "learning_loss entropy_loss accuracy_steps learning_arrows",

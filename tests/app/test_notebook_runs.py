@@ -9,9 +9,10 @@ from types import ModuleType
 import pandas as pd
 import pytest
 from compared_runs import EMR, LWPTV, PRETRAINED, TIES
-from page_harness import own, runs
+from page_harness import forget, own, runs
 from tiny_library import NASTY
 
+from app.notebook.chart_pages import VIEWS
 from merging.base.errors import MergingError, StoreError
 
 
@@ -98,3 +99,33 @@ def test_two_runs_are_compared_as_on_the_page(mergescope: ModuleType, notebook_p
 def test_a_reference_model_is_no_first_run_of_a_comparison(mergescope: ModuleType, notebook_place: Path) -> None:
     with pytest.raises(MergingError, match="draws no chart 'compare_scores'"):
         mergescope.compare(PRETRAINED, EMR)
+
+
+TENSOR = "visual.transformer.resblocks.3.mlp.c_fc.weight"
+SETTINGS = {  # chart -> the settings that it needs
+    "saliency_tensor": {"tensor": TENSOR}, "drift_tensor": {"tensor": TENSOR}, "feature_moves": {"map": "arrows"},
+    "pair_depth": {"first_expert": "digits", "second_expert": "flags"},
+    "compare_tensor": {"chart": "saliency of one tensor"},
+    "compare_distance": {"chart": "distance to pretrained"},
+}  # fmt: skip
+SHOWN = {  # page and view, or chart -> a run of the bundled library that has it; others are drawn of LWPTV
+    "drift?what CAT removes": "CAT Merging", "drift?put back": "Task Arithmetic",
+    "learning?coefficients": "LW AdaMerging, quick", "learning?loss and gain": "LW AdaMerging, quick",
+    "learning?modules": "WEMoE, quick", "feature_shift": "Surgery Merging", "learning?storage": "WEMoE, quick",
+    "learning?masks": "Localize-and-Stitch",
+}  # fmt: skip
+NOT_IN_LIBRARY = {"routing_image", "compare_spectrum"}  # one needs weights, one a run of other experts
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("place", VIEWS)
+def test_every_chart_is_drawn_on_its_page(
+    mergescope: ModuleType, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))  # on the bundled library
+    forget()
+    for chart in set(VIEWS[place].split()) - NOT_IN_LIBRARY:
+        run = mergescope.run(SHOWN.get(chart, SHOWN.get(place, LWPTV)))
+        shown = mergescope.compare("Task Arithmetic", run) if place.startswith("compare") else run
+        assert shown.plot(chart, **SETTINGS.get(chart, {})).layout.meta["key"] == chart
+    forget()
