@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import merging
 from app.notebook import html_forms
 from merging.base.errors import MergingError, ParameterError
-from merging.base.progress import draw_bar
+from merging.base.progress import ProgressCallback, draw_bar
 from merging.base.text import duration_text
 from merging.engine.run import MergeResult
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
-
-    from merging.base.progress import ProgressCallback
 
 CHART_TABLES = {  # chart of a result -> the table that it draws
     "saliency_matrix": "saliency", "kept_share": "saliency", "drift_removed": "cat",
@@ -42,9 +40,6 @@ class NotebookResult(MergeResult):
             raise MergingError(f"This result has no chart {chart!r}; it has: {drawn}.")
         return viz.draw(chart, self.tables[CHART_TABLES[chart]], **options)
 
-    def __repr__(self) -> str:
-        return f"NotebookResult({self.recipe.text()}, tables: {', '.join(self.tables)})"
-
     def _repr_html_(self) -> str:
         from app import page_text
 
@@ -60,6 +55,7 @@ class NotebookResult(MergeResult):
         return html_forms.make_table(facts.items(), self.warnings, "Merged model")
 
 
+@functools.wraps(merging.merge, assigned=())  # its signature, for completion
 def merge(*models: Any, progress: ProgressCallback | str | None = None, **settings: Any) -> NotebookResult:
     """``merging.merge``, with its arguments and errors; an interrupt stops it and leaves no thread.
 
@@ -73,6 +69,3 @@ def merge(*models: Any, progress: ProgressCallback | str | None = None, **settin
             return merge(*models, progress=report, **settings)
     result = merging.merge(*models, progress=progress if callable(progress) else None, **settings)
     return NotebookResult(**{field.name: getattr(result, field.name) for field in fields(MergeResult)})
-
-
-merge.__signature__ = inspect.signature(merging.merge)  # type: ignore[attr-defined]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from app.notebook import chart_pages, html_forms
-from app.notebook.page_view import run_as_app, view
+from app.notebook import html_forms
+from app.notebook.page_view import draw_chart, run_as_app, view
 from merging.base.errors import StoreError
 from merging.base.text import did_you_mean, first_few, percent_with_interval
 from merging.images.benchmarks.metrics import summarize
@@ -55,7 +55,7 @@ class StoredRun:
 
     def plot(self, chart: str = "saliency_matrix", /, **settings: Any) -> go.Figure:
         """A chart of this run at ``settings`` of its page, such as ``ratio=0.5``. MergingError lists what there is."""
-        return chart_pages.draw_chart(chart, {"run": self.id}, settings)
+        return draw_chart(chart, {"run": self.id}, settings)
 
     def list_facts(self) -> list[str]:
         """The averages with their intervals, the H-score, the numbers of images and the seed, as text."""
@@ -127,7 +127,7 @@ class Comparison:
 
     def plot(self, chart: str = CHANGES, /, **settings: Any) -> go.Figure:
         """A chart of Compare at ``settings`` of the page. Raises MergingError, which lists what there is."""
-        return chart_pages.draw_chart(chart, {"run": self.a.id, "run_b": self.b.id}, settings)
+        return draw_chart(chart, {"run": self.a.id, "run_b": self.b.id}, settings)
 
     def _repr_html_(self) -> str:
         from app import page_text

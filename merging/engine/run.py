@@ -74,15 +74,15 @@ class MergeResult:
     one task each, {expert: {tensor: value}}; empty for CLIP.
     """
 
-    state_dict: dict[str, Tensor]
-    task_state_dicts: dict[str, dict[str, Tensor]] | None
-    tables: dict[str, pd.DataFrame]
+    state_dict: dict[str, Tensor] = field(repr=False)
+    task_state_dicts: dict[str, dict[str, Tensor]] | None = field(repr=False)
+    tables: dict[str, pd.DataFrame] = field(repr=False)
     recipe: Recipe
     device: str
     seconds: float
     warnings: tuple[str, ...] = ()
     modules: Modules | None = None
-    heads: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    heads: dict[str, dict[str, Tensor]] = field(default_factory=dict, repr=False)
 
 
 class ChainData(TypedDict, total=False):

@@ -12,7 +12,7 @@ from compared_runs import EMR, LWPTV, PRETRAINED, TIES
 from page_harness import forget, own, runs
 from tiny_library import NASTY
 
-from app.notebook.chart_pages import VIEWS
+from app.notebook.page_view import VIEWS
 from merging.base.errors import MergingError, StoreError
 
 
