@@ -112,8 +112,7 @@ def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any])
     keys = [key for key in keys if key not in (*DISPLAY_KEYS, *OMITTED_KEYS, *runs)]
     if unknown := [key for key in settings if key not in keys]:
         raise MergingError(f"The page {page} has no setting {unknown[0]!r}; it has: {', '.join(keys)}.")
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in settings.items()}
-    opened = view(f"{page}?{urlencode(({f'{page}_view': name} if name else {}) | dict(runs) | texts)}")
+    opened = view(f"{page}?{urlencode(({f'{page}_view': name} if name else {}) | dict(runs) | settings)}")
     if missing := set(runs.values()) - {source.id for source in opened.find(chart)[1]}:
         raise MergingError(f"On {opened.address} the chart {chart} does not show run {min(missing)}.")
     return opened[chart]
