@@ -47,8 +47,7 @@ class NotebookResult(MergeResult):
         facts = {
             "Chain": page_text.chain_words(self.recipe),
             "Experts": ", ".join(dict(self.recipe.experts)),
-            "Gives": f"{len(state)} tensors{' for each task' if self.task_state_dicts else ''}",
-            "Computed": f"in {duration_text(self.seconds)} on {self.device}",
+            "Gives": f"{len(state)} tensors, in {duration_text(self.seconds)} on {self.device}",
             "Tables": ", ".join(self.tables),
             "Charts": ", ".join(self.charts) or "none",
         }

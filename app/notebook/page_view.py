@@ -29,7 +29,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "drift?layer by layer": "drift_layers drift_objective drift_tensor",
     "drift?put back": "revert_map drift_and_put_back first_order_map",
     "features?maps": "feature_map feature_moves", "features?separability": "feature_separability",
-    "features?distance to pretrained": "feature_distance",
+    "features?distance to pretrained": "feature_distance", "compare?images": "compare_agreement",
     "features?saliency by layer kind": "feature_components feature_layers",
     "image?answer by depth": "image_lens", "image?where it looks": "image_attention image_attention_change",
     "image?drift by patch": "image_drift image_drift_grid", "image?occlude patches": "image_occlude",
@@ -41,23 +41,20 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "learning?masks": "localization_map localization_overlap", "learning?storage": "storage_parts",
     "scores?runs": "id_ood_scatter task_accuracy storage", "compare?scores": "compare_scores",
     "compare?charts": "compare_cells compare_tensor compare_spectrum compare_distance",
-    "compare?images": "compare_agreement",
 }  # fmt: skip
 CHART_VIEWS = {chart: place for place, charts in VIEWS.items() for chart in charts.split()}
 CALLER = "mergescope.view"  # begins the messages about an address
 
 
 class View:
-    """The charts of a page, and its ``notices`` on what it does not show; an unknown chart is a MergingError."""
+    """A page: the keys of its ``charts``, and its ``notices`` on what it does not show.
+
+    An unknown chart is a MergingError.
+    """
 
     def __init__(self, address: str, recorded: Sequence[RecordedChart], notices: Sequence[str]) -> None:
-        self.address, self.notices = address, tuple(notices)
         self._recorded = {chart[0].key: chart for chart in recorded}
-
-    @property
-    def charts(self) -> list[str]:
-        """The keys of the charts, in the page's order."""
-        return list(self._recorded)
+        self.address, self.notices, self.charts = address, tuple(notices), list(self._recorded)
 
     def __getitem__(self, key: str) -> go.Figure:
         """The figure of a chart."""

@@ -49,8 +49,7 @@ class StoredRun:
     def table(self, name: str) -> pd.DataFrame:
         """A stored table."""
         if name not in self.tables:
-            names = ", ".join(self.tables) or "none"
-            raise StoreError(f"Run {self.id} has no table {name!r}; its tables are: {names}.")
+            raise StoreError(f"Run {self.id} has no table {name!r}; its tables are: {', '.join(self.tables)}.")
         return self.stored.table(name)
 
     def plot(self, chart: str = "saliency_matrix", /, **settings: Any) -> go.Figure:
@@ -132,15 +131,11 @@ class Comparison:
     def _repr_html_(self) -> str:
         from app import page_text
 
-        signed = page_text.format_signed
-        rows = [
-            (
-                row.title, row.group, percent(row.a), percent(row.b), signed(100 * row.difference),
-                "–" if isnan(row.low) else f"{signed(100 * row.low)} to {signed(100 * row.high)}",
-                f"{row.n:,}",
-            )
-            for row in self.changes.itertuples()
-        ]  # fmt: skip
+        signed, rows = page_text.format_signed, []
+        for row in self.changes.itertuples():
+            interval = "–" if isnan(row.low) else f"{signed(100 * row.low)} to {signed(100 * row.high)}"
+            accuracies = percent(row.a), percent(row.b), signed(100 * row.difference)
+            rows.append((row.title, row.group, *accuracies, interval, f"{row.n:,}"))
         title = f"A: {self.a.name} ({self.a.id[:6]}). B: {self.b.name} ({self.b.id[:6]})."
         return html_forms.make_table(rows, [self._note], title, CHANGE_HEADS)
 
