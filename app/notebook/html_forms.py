@@ -11,8 +11,7 @@ from viz.figure_text import clean_text
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-MAX_TEXT = 1000  # characters of a cell or a note
-HEADING_PX = 110  # px: room for a figure's question and caption
+MAX_TEXT, HEADING_PX = 1000, 110  # characters of a text; px for the question and the caption of a figure
 STYLE = "body { margin: 0; font: 15px/1.4 system-ui, sans-serif; background: white; } h2 { font-size: 17px; }"
 
 

@@ -47,10 +47,7 @@ CALLER = "mergescope.view"  # begins the messages about an address
 
 
 class View:
-    """A page: the keys of its ``charts``, and its ``notices`` on what it does not show.
-
-    An unknown chart is a MergingError.
-    """
+    """A page: the keys of its ``charts``, and ``notices`` on what it does not show. MergingError: an unknown chart."""
 
     def __init__(self, address: str, recorded: Sequence[RecordedChart], notices: Sequence[str]) -> None:
         self._recorded = {chart[0].key: chart for chart in recorded}
@@ -81,16 +78,17 @@ def view(address: str) -> View:
     Raises MergingError if there is no such page or run, or if the page reports an error.
     """
     with run_as_app():
-        from app.page_text import plain_text
+        from app import page_text
         from app.reading import page_data, step_text
         from app.snapshot import headless
 
         place, store, app = headless.parse_page_address(address, CALLER), page_data.store(), headless.Headless()
-        for run_id in ",".join(value for key, value in place.query if key in step_text.RUN_KEYS).split(","):
-            if run_id:  # the page would show another run
-                store.get_run(store.resolve_id(run_id))
-        recorded = app.open_charts(place, CALLER)
-        return View(str(place), recorded, [plain_text(notice) for notice in app.notices[place]])
+        named = ",".join(value for key, value in place.query if key in step_text.RUN_KEYS)
+        for run_id in filter(None, named.split(",")):  # if it is missing, the page would show another run
+            store.get_run(store.resolve_id(run_id))
+        return View(
+            str(place), app.open_charts(place, CALLER), [page_text.plain_text(notice) for notice in app.notices[place]]
+        )
 
 
 def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any]) -> go.Figure:

@@ -111,8 +111,8 @@ def run(name: StoredRun | str) -> StoredRun:
         choices = first_few(f"{one.id} ({one.name})" for one in found)
         raise StoreError(f"{len(found)} runs have this name: {choices}. Write an id.")
     if not found:
-        hint = did_you_mean(text, [one.name for one in stored])
-        raise StoreError(f"There is no run {name!r} here, by id or by name.{hint} mergescope.runs() lists them.")
+        hint = did_you_mean(text, [one.name for one in stored]) + " mergescope.runs() lists them."
+        raise StoreError(f"There is no run {name!r} here, by id or by name.{hint}")
     return found[0]
 
 

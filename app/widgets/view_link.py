@@ -17,8 +17,7 @@ FRAME_HINT = (
     "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
     "their names in the address, and “&background=clear” for a frame without a background."
 )
-CODE_HELP = "Three lines that draw this chart in a notebook"
-CODE_HINT = "For a notebook or a script on a computer with these runs; `view.table` has the numbers."
+CODE_HELP = "Three lines that draw this chart in a notebook, on a computer with these runs"
 LESSON_KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES)
 
 
@@ -50,7 +49,6 @@ def draw_code_menu(chart: ShownChart) -> None:
     if code := notebook_lines(chart):
         with st.popover("Code", icon=":material/code:", type="tertiary", help=CODE_HELP, key=f"code_{chart.key}"):
             st.code(code, language="python", wrap_lines=True)
-            st.caption(CODE_HINT)
 
 
 def notebook_lines(chart: ShownChart) -> str:
