@@ -43,7 +43,6 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "compare?charts": "compare_cells compare_tensor compare_spectrum compare_distance",
 }  # fmt: skip
 CHART_VIEWS = {chart: place for place, charts in VIEWS.items() for chart in charts.split()}
-CALLER = "mergescope.view"  # begins the messages about an address
 
 
 class View:
@@ -73,21 +72,22 @@ class View:
 
 
 def view(address: str) -> View:
-    """The charts of an address from *Link*, with or without its server, such as "masks?run=f2fcd9a9ca4e&ratio=0.5".
+    """The charts of an address from *Link*, such as "masks?run=f2fcd9a9ca4e&ratio=0.5".
 
     Raises MergingError if there is no such page or run, or if the page reports an error.
     """
+    caller = "mergescope.view"  # begins the messages about an address
     with run_as_app():
         from app import page_text
         from app.reading import page_data, step_text
         from app.snapshot import headless
 
-        place, store, app = headless.parse_page_address(address, CALLER), page_data.store(), headless.Headless()
+        place, store, app = headless.parse_page_address(address, caller), page_data.store(), headless.Headless()
         named = ",".join(value for key, value in place.query if key in step_text.RUN_KEYS)
         for run_id in filter(None, named.split(",")):  # if it is missing, the page would show another run
             store.get_run(store.resolve_id(run_id))
         return View(
-            str(place), app.open_charts(place, CALLER), [page_text.plain_text(notice) for notice in app.notices[place]]
+            str(place), app.open_charts(place, caller), [page_text.plain_text(notice) for notice in app.notices[place]]
         )
 
 

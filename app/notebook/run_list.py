@@ -136,7 +136,7 @@ class Comparison:
             interval = "–" if isnan(row.low) else f"{signed(100 * row.low)} to {signed(100 * row.high)}"
             accuracies = percent(row.a), percent(row.b), signed(100 * row.difference)
             rows.append((row.title, row.group, *accuracies, interval, f"{row.n:,}"))
-        title = f"A: {self.a.name} ({self.a.id[:6]}). B: {self.b.name} ({self.b.id[:6]})."
+        title = f"A: {self.a.name}. B: {self.b.name}."
         return html_forms.make_table(rows, [self._note], title, CHANGE_HEADS)
 
 
