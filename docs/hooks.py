@@ -98,7 +98,7 @@ def write_command_line() -> Iterator[str]:
 def command_help(command: click.Command, context: click.Context, level: int) -> Iterator[str]:
     """The help of a command and of those below it, with a heading each."""
     if level > 1:
-        yield f"{'#' * level} {context.command_path.split(' ', 3)[3]}\n"
+        yield f"{'#' * level} {context.command_path.split(' ', 1)[1]}\n"
     yield f"```text\n{command.get_help(context)}\n```\n"
     for name in command.list_commands(context) if isinstance(command, click.Group) else ():
         if below := command.get_command(context, name):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from app import permissions, process_values
 from app.page_text import add_titles
 from app.permissions import requires
-from app.reading import page_data
+from app.reading import listed_models, page_data
 from app.session.job_queue import session_name
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from merging.study.runs.estimate import Estimate
     from merging.study.runs.run import Run
-
-MAX_READ_BYTES = 1 << 28  # of checkpoints that are read to find out whether the scores of their merge are stored
 
 
 @process_values.make_once
@@ -91,7 +89,7 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
 def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:
     """The opened checkpoints of a recipe, None if it would take long to compute their digests."""
     opened = open_inputs(recipe, benchmark=page_data.benchmark())
-    return opened if opened.unread_bytes <= MAX_READ_BYTES else None
+    return opened if opened.unread_bytes <= listed_models.MAX_SMALL_BYTES else None
 
 
 def _find_scores(run_id: str) -> Point | None:

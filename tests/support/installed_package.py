@@ -56,8 +56,9 @@ class Environment:
         )  # fmt: skip
 
     def list_files(self) -> set[str]:
-        """Every file but Python's own bytecode, which no package brings."""
-        return {path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.suffix != ".pyc"}
+        """Every file and folder but Python's own bytecode, which no package brings."""
+        paths = (path for path in self.folder.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__")
+        return {path.relative_to(self.folder).as_posix() for path in paths}
 
 
 def clean_variables() -> dict[str, str]:
