@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -25,14 +25,19 @@ def serve(
     library: Path, folder: Path, settings: Mapping[str, str] = NOTHING, entry: str = "app/main.py"
 ) -> Iterator[str]:
     """The address of the app on a benchmark, with a store in ``folder`` that is empty at first."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = find_free_port()
     command = [sys.executable, "-m", "streamlit", "run", entry, "--server.port", str(port)]
     own = {"MERGESCOPE_BENCHMARK": str(library), "MERGESCOPE_STORE": str(folder / "store"), **settings}
+    with serve_with(command, os.environ | own, port, folder) as url:
+        yield url
+
+
+@contextmanager
+def serve_with(command: Sequence[str], environment: Mapping[str, str], port: int, folder: Path) -> Iterator[str]:
+    """The address of the server that a command starts, which logs into ``folder``."""
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | own, stdout=log, stderr=log, start_new_session=True
+            command, cwd=ROOT, env=dict(environment), stdout=log, stderr=log, start_new_session=True
         )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -41,6 +46,12 @@ def serve(
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(20)
+
+
+def find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
