@@ -4,7 +4,8 @@
 
 The environment has all settings: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
 MERGESCOPE_FRAMES (which pages may show the app in a frame), and
-Streamlit's own, such as STREAMLIT_SERVER_PORT. A Hugging Face Space adds SPACE_HOST, see docs/space.md. Under ``streamlit run`` the app has no /status.
+Streamlit's own, such as STREAMLIT_SERVER_PORT. A Hugging Face Space adds SPACE_HOST, see docs/space.md.
+Under ``streamlit run`` the app has no /status.
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ def test_the_ends_are_what_pip_reads() -> None:
         range_ends.parse_range("plotly")
 
 
+@pytest.mark.full  # reads every file
 def test_every_package_that_is_imported_is_named_or_brought_by_one_that_is() -> None:
     imported = {name for package in PACKAGES for name in list_imports(Path(package.__file__ or "").parent)}
     named = {IMPORTED_AS.get(one.name, one.name) for ranges in RANGES.values() for one in ranges}
