@@ -8,7 +8,8 @@ PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 BROWSERS := --numprocesses 2 --dist loadfile --reruns 1 -r R
 # What depends on packages: modules, methods, charts, pages, commands, files, the Hub.
 RANGE_TESTS := tests/install/test_ranges.py tests/methods/test_methods.py tests/methods/test_golden.py tests/viz/test_viz.py \
-  tests/app/test_first_views.py tests/cli/test_cli.py tests/files tests/hub tests/formats/test_safetensors.py
+  tests/app/test_first_views.py tests/app/test_snapshot.py tests/cli/test_cli.py tests/files tests/hub tests/jobs/test_restart.py \
+  tests/formats/test_safetensors.py
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
 export MALLOC_ARENA_MAX := 2
@@ -71,6 +72,7 @@ test-ranges: .venv-lowest .venv-newest ## test what needs other packages with th
 	@$(PYTHON) tests/support/range_ends.py $* > $@/requirements.txt
 	@$@/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $@/requirements.txt
 	@$@/bin/python -m pytest -m "not engine and not browser" $(PARALLEL) -p no:cacheprovider $(RANGE_TESTS)
+	@$@/bin/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception -p no:cacheprovider tests/workers/test_engines.py
 
 check: $(VENV)/.dev ## lint, format check, strict types, directions of imports, rules of the layout
 	@echo "ruff ..." && $(BIN)/ruff check .

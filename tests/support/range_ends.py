@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ENDS = ("lowest", "newest")
 RANGE = re.compile(r"([\w-]+)(>=([\d.]+)(?:,<[\d.]+)?)")
 PIN = re.compile(r"^([\w-]+)==([\w.]+)$", re.MULTILINE)
-TEST_TOOLS = ("pytest", "pytest-xdist", "hypothesis")
+TEST_TOOLS = ("pytest", "pytest-xdist", "pytest-rerunfailures", "hypothesis")
 PINNED = ("torch", "torchvision")  # other builds for CPUs are not in every index, and those for GPUs are large
 
 
