@@ -6,13 +6,17 @@ PORT ?=
 DEVICE ?= cpu
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
 BROWSERS := --numprocesses 2 --dist loadfile --reruns 1 -r R
+# What depends on packages: modules, methods, charts, pages, commands, files, the Hub.
+RANGE_TESTS := tests/install/test_ranges.py tests/methods/test_methods.py tests/methods/test_golden.py tests/viz/test_viz.py \
+  tests/app/test_first_views.py tests/app/test_snapshot.py tests/cli/test_cli.py tests/files tests/hub tests/jobs/test_restart.py \
+  tests/formats/test_safetensors.py
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
 export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app serve status test check fast sample-data library citation bench fuzz mutations wheel docs clean help
+.PHONY: app serve status test test-ranges .venv-lowest .venv-newest check fast sample-data library citation bench fuzz mutations wheel docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -60,6 +64,16 @@ test-rest: $(VENV)/.dev ## run what `make test` leaves out
 	@echo "Running the long tests in two browsers ..."
 	@$(BIN)/python -m pytest -m "browser and full" $(BROWSERS)
 
+test-ranges: .venv-lowest .venv-newest ## test what needs other packages with the lowest and the newest versions of them
+
+.venv-lowest .venv-newest: .venv-%:
+	@echo "Making $@/ with the $* versions that pyproject.toml allows ..."
+	@rm -rf $@ && $(PYTHON) -m venv $@
+	@$(PYTHON) tests/support/range_ends.py $* > $@/requirements.txt
+	@$@/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $@/requirements.txt
+	@$@/bin/python -m pytest -m "not engine and not browser" $(PARALLEL) -p no:cacheprovider $(RANGE_TESTS)
+	@$@/bin/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception -p no:cacheprovider tests/workers/test_engines.py
+
 check: $(VENV)/.dev ## lint, format check, strict types, directions of imports, rules of the layout
 	@echo "ruff ..." && $(BIN)/ruff check .
 	@echo "ruff format ..." && $(BIN)/ruff format --check .
@@ -96,4 +110,4 @@ docs: $(VENV)/.dev ## build the documentation into site/, to be opened at site/i
 	@echo "Open site/index.html."
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest .pytest_cache .mypy_cache .ruff_cache

@@ -4,7 +4,8 @@
 
 The environment has all settings: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
 MERGESCOPE_FRAMES (which pages may show the app in a frame), and
-Streamlit's own, such as STREAMLIT_SERVER_PORT. Under ``streamlit run`` the app has no /status.
+Streamlit's own, such as STREAMLIT_SERVER_PORT. A Hugging Face Space adds SPACE_HOST, see docs/space.md.
+Under ``streamlit run`` the app has no /status.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 MAIN_FILE = Path(__file__).with_name("main.py")
 DEFAULT_ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # of the server, unless the environment sets others
+SPACE_VARIABLE = "SPACE_HOST"  # the names of a Hugging Face Space, which it sets, separated by commas
 NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it."
 
 
@@ -53,6 +55,13 @@ def settings_problem() -> str:
     except OSError as error:
         return f"The folder of runs cannot be made: {error}. Set MERGESCOPE_STORE to a writable folder."
     return ""
+
+
+def _allow_space_host() -> None:
+    """On a Hugging Face Space, answer requests to its name, unless the environment sets the allowed hosts."""
+    if names := os.environ.get(SPACE_VARIABLE, "").replace(",", " ").split():
+        os.environ.setdefault("STREAMLIT_SERVER_ALLOWED_HOSTS", " ".join(["localhost", "127.0.0.1", *names]))
+        os.environ["STREAMLIT_BROWSER_SERVER_ADDRESS"] = names[0]  # the container's own setting is localhost
 
 
 @asynccontextmanager
@@ -76,6 +85,7 @@ def main() -> int:
     if problem := settings_problem():
         print(f"Mergescope cannot be served: {problem}", file=sys.stderr)
         return 2
+    _allow_space_host()
     host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in DEFAULT_ADDRESS.items())
     print(f"Serving Mergescope at http://{host}:{port} (stop with Ctrl-C).", flush=True)
     # -P: the folder in which the user is does not come on the path.

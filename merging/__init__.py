@@ -11,8 +11,15 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses an older Python, a checkout is imported by any
+    # An error would come with a traceback; ``python -m merging`` imports this with "-m" as its first word.
+    raise (SystemExit if sys.argv[:1] == ["-m"] else ImportError)(
+        f"Mergescope needs Python 3.11 or newer, and this is Python {sys.version_info[0]}.{sys.version_info[1]}."
+    )
 
 from merging.base.version import __version__
 from merging.tasks.context import Context

@@ -88,7 +88,7 @@ class GigabytesType(click.ParamType[int]):
         return round(gigabytes * GB)
 
 
-class PathType(click.Path[Path]):
+class PathType(click.Path):  # generic since click 8.5.1
     """A path that is not checked yet: the commands check it, and report problems in their own sentences."""
 
     def convert(self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None) -> Path:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from app_server import serve
+from app_server import find_free_port, serve_with
 from browser_tab import PATIENCE, launch_chromium, new_tab
 from installed_package import Environment, clean_variables
 from playwright.sync_api import expect
@@ -39,8 +39,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def address(installed: Environment, folder: Path) -> Iterator[str]:
     """The address of ``mergescope app``."""
-    command = [str(installed.command), "app", "--no-browser"]
-    with serve(None, folder, command=command, cwd=folder, environment=clean_variables()) as url:
+    port = find_free_port()
+    command = [str(installed.command), "app", "--no-browser", "--port", str(port)]
+    environment = clean_variables() | {"MERGESCOPE_STORE": str(folder / "store")}
+    with serve_with(command, environment, port, folder, cwd=folder) as url:
         yield url
 
 

@@ -22,28 +22,24 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 @contextmanager
 def serve(
-    library: Path | None,
-    folder: Path,
-    settings: Mapping[str, str] = NOTHING,
-    entry: str = "app/main.py",
-    command: Sequence[str] = (),
-    cwd: Path = ROOT,
-    environment: Mapping[str, str] = os.environ,
+    library: Path, folder: Path, settings: Mapping[str, str] = NOTHING, entry: str = "app/main.py"
 ) -> Iterator[str]:
-    """The address of the app on a benchmark (None: the bundled one), with a store in ``folder`` that is empty at first.
+    """The address of the app on a benchmark, with a store in ``folder`` that is empty at first."""
+    port = find_free_port()
+    command = [sys.executable, "-m", "streamlit", "run", entry, "--server.port", str(port)]
+    own = {"MERGESCOPE_BENCHMARK": str(library), "MERGESCOPE_STORE": str(folder / "store"), **settings}
+    with serve_with(command, os.environ | own, port, folder) as url:
+        yield url
 
-    ``command`` starts it in place of Streamlit's own command on ``entry``.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [*(command or (sys.executable, "-m", "streamlit", "run", entry))]
-    words += ["--port" if command else "--server.port", str(port)]
-    own = {"MERGESCOPE_STORE": str(folder / "store"), **settings}
-    own |= {"MERGESCOPE_BENCHMARK": str(library)} if library else {}
+
+@contextmanager
+def serve_with(
+    command: Sequence[str], environment: Mapping[str, str], port: int, folder: Path, cwd: Path = ROOT
+) -> Iterator[str]:
+    """The address of the server that a command starts in the folder ``cwd``, and which logs into ``folder``."""
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(
-            words, cwd=cwd, env={**environment, **own}, stdout=log, stderr=log, start_new_session=True
+            command, cwd=cwd, env=dict(environment), stdout=log, stderr=log, start_new_session=True
         )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -52,6 +48,12 @@ def serve(
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(20)
+
+
+def find_free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
