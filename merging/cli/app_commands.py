@@ -32,9 +32,8 @@ def app(port: int | None, no_browser: bool) -> int:
     if no_browser or HEADLESS_VARIABLE not in os.environ:
         words += ["--server.headless", str(no_browser).lower()]
     if port is not None:
-        print(f"Mergescope is at http://{ADDRESS}:{port} (stop with Ctrl-C).", flush=True)
         words += ["--server.port", str(port)]
-    return _become(words)
+    return _become(words, f"Mergescope is at http://{ADDRESS}:{port} (stop with Ctrl-C)." if port else "")
 
 
 @click.command()
@@ -56,7 +55,16 @@ def _find_free_port() -> int | None:
     return None
 
 
-def _become(words: Sequence[str]) -> int:
-    """Replace this process by Python with these arguments."""
-    sys.stdout.flush()
+def _become(words: Sequence[str], note: str = "") -> int:
+    """Print a note, and replace this process by Python with these arguments.
+
+    Raises:
+        MergingError: a package that the app needs is missing or out of range.
+    """
+    from merging.base.dependencies import describe_wrong_dependencies
+    from merging.base.errors import MergingError
+
+    if problem := describe_wrong_dependencies():
+        raise MergingError(problem)
+    print(note, end="\n" if note else "", flush=True)
     os.execv(sys.executable, [sys.executable, *words])
