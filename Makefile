@@ -26,7 +26,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed; set PYTHON=...") if sys.version_info < (3, 11) else None'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.app: requirements.txt | $(BIN)/python
+$(VENV)/.app: requirements.txt pyproject.toml app/notebook/installed.py merging/__main__.py | $(BIN)/python
 	@echo "Installing what the app needs (torch is large; some minutes the first time) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .

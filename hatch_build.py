@@ -1,13 +1,14 @@
 """What the wheel holds: one package, ``mergescope``, with the repository's folders in it."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ENTRIES = {"app/notebook/installed.py": "mergescope/__init__.py", "merging/__main__.py": "mergescope/__main__.py"}
-FOLDERS = ("merging", "viz", "app")
-NOT_INSTALLED = {"build", "make.py", "library.py", "__pycache__"}  # of sample_data: what makes it
+FOLDERS = ("merging", "viz", "app", "sample_data")
+NOT_INSTALLED = ("sample_data/build/", "sample_data/make.py", "sample_data/library.py")  # what makes the benchmark
 
 
 class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -18,6 +19,17 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         if version == "editable":
             build_data["force_include_editable"] = ENTRIES
             return
-        data = (path.name for path in (Path(self.root) / "sample_data").iterdir() if path.name not in NOT_INSTALLED)
-        folders = [*FOLDERS, *(f"sample_data/{name}" for name in data)]
-        build_data["force_include"] = ENTRIES | {folder: f"mergescope/{folder}" for folder in sorted(folders)}
+        names = sorted(name for name in list_files(Path(self.root)) if not name.startswith(NOT_INSTALLED))
+        build_data["force_include"] = ENTRIES | {name: f"mergescope/{name}" for name in names}
+
+
+def list_files(root: Path) -> list[str]:
+    """The files of the folders that git tracks; without git, all but bytecode and hidden ones beside the settings."""
+    try:
+        done = subprocess.run(["git", "ls-files", "-z", *FOLDERS], cwd=root, capture_output=True, check=True)
+        if names := done.stdout.decode().split("\0")[:-1]:
+            return [name for name in names if (root / name).is_file()]
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    paths = (path.relative_to(root) for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file())
+    return [path.as_posix() for path in paths if path.suffix != ".pyc" and path.name != "secrets.toml"]

@@ -11,7 +11,7 @@ from typing import Any
 
 # Streamlit puts this folder on the path; the packages are in its parent folder, before all others of these names.
 if (root := str(Path(__file__).resolve().parent.parent)) != sys.path[0]:
-    sys.path.insert(0, root)
+    sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
 
 from streamlit import cli_util, config
 from streamlit.starlette import App

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 # Streamlit puts this folder on the path; the packages are in its parent folder, before all others of these names.
 if (root := str(Path(__file__).resolve().parent.parent)) != sys.path[0]:
-    sys.path.insert(0, root)
+    sys.path[:] = [root, *(folder for folder in sys.path if folder != root)]
 
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MAIN_FILE = Path(__file__).with_name("main.py")
 DEFAULT_ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # of the server, unless the environment sets others
+BROWSER_VARIABLE = "STREAMLIT_BROWSER_SERVER_ADDRESS"
 SPACE_VARIABLE = "SPACE_HOST"  # the names of a Hugging Face Space, which it sets, separated by commas
 NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it."
 
@@ -61,7 +62,8 @@ def _allow_space_host() -> None:
     """On a Hugging Face Space, answer requests to its name, unless the environment sets the allowed hosts."""
     if names := os.environ.get(SPACE_VARIABLE, "").replace(",", " ").split():
         os.environ.setdefault("STREAMLIT_SERVER_ALLOWED_HOSTS", " ".join(["localhost", "127.0.0.1", *names]))
-        os.environ["STREAMLIT_BROWSER_SERVER_ADDRESS"] = names[0]  # the container's own setting is localhost
+        if os.environ.get(BROWSER_VARIABLE, "localhost") == "localhost":  # as the container sets it
+            os.environ[BROWSER_VARIABLE] = names[0]
 
 
 @asynccontextmanager

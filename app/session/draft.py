@@ -196,7 +196,7 @@ def command_lines(recipe: Recipe) -> str:
     run_command = "mergescope run recipe.yaml"
     if recipe.exemplars and recipe.exemplars != type(recipe.exemplars)():
         return run_command
-    words = ["python", "-m", "merging", "merge", "--pretrained", recipe.pretrained]
+    words = ["mergescope", "merge", "--pretrained", recipe.pretrained]
     words += [word for name, reference in recipe.experts for word in ("--expert", f"{name}={reference}")]
     *edits, merge = map(step_text, recipe.methods, (step.params.values() for step in recipe.steps))
     words += [word for edit in edits for word in ("--edit", edit)]

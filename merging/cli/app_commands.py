@@ -13,11 +13,17 @@ import click
 APP_FOLDER = Path(__file__).resolve().parents[2] / "app"  # beside this package, in a checkout and where it is installed
 ADDRESS = "127.0.0.1"
 FIRST_PORT, LAST_PORT = 8501, 65535
-PORT_VARIABLE, HEADLESS_VARIABLE = "STREAMLIT_SERVER_PORT", "STREAMLIT_SERVER_HEADLESS"
+ADDRESS_VARIABLE, PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_PORT"
+HEADLESS_VARIABLE = "STREAMLIT_SERVER_HEADLESS"
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(1024, LAST_PORT), help="the port; by default 8501 or the next free one")
+@click.option(
+    "--port",
+    type=click.IntRange(1, LAST_PORT),
+    envvar=PORT_VARIABLE,
+    help="the port; by default 8501 or the next free one",
+)
 @click.option("--no-browser", is_flag=True, help="open no browser")
 def app(port: int | None, no_browser: bool) -> int:
     """Open the app, which this machine alone can reach.
@@ -25,15 +31,18 @@ def app(port: int | None, no_browser: bool) -> int:
     Streamlit reads the other settings beside the app's ``main.py``. Variables such as STREAMLIT_SERVER_ADDRESS change
     them.
     """
-    if port is None and PORT_VARIABLE not in os.environ:
-        port = _find_free_port()
+    from merging.base.errors import MergingError
+
+    port = port or _find_free_port()
+    host = os.environ.get(ADDRESS_VARIABLE, ADDRESS)
+    if not _is_free(port):
+        raise MergingError(f"Port {port} is in use. Choose another one with --port, or leave it out.")
     # -P: the folder in which the user is does not come on the path, where it could hide a module.
-    words = ["-P", "-m", "streamlit", "run", str(APP_FOLDER / "main.py")]
+    words = ["-P", "-m", "streamlit", "run", str(APP_FOLDER / "main.py"), "--server.port", str(port)]
+    words += ["--browser.serverPort", str(port)]
     if no_browser or HEADLESS_VARIABLE not in os.environ:
         words += ["--server.headless", str(no_browser).lower()]
-    if port is not None:
-        words += ["--server.port", str(port)]
-    return _become(words, f"Mergescope is at http://{ADDRESS}:{port} (stop with Ctrl-C)." if port else "")
+    return _become(words, f"Mergescope is at http://{host}:{port} (stop with Ctrl-C).\n")
 
 
 @click.command()
@@ -42,17 +51,20 @@ def serve() -> int:
     return _become([str(APP_FOLDER / "serve.py")])
 
 
-def _find_free_port() -> int | None:
-    """The first port from 8501 on to which nothing listens; None if there is none."""
-    for port in range(FIRST_PORT, LAST_PORT + 1):
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind((ADDRESS, port))
-            except OSError:
-                continue
-            return port
-    return None
+def _find_free_port() -> int:
+    """The first port from 8501 on to which nothing listens, or 8501."""
+    return next(filter(_is_free, range(FIRST_PORT, LAST_PORT + 1)), FIRST_PORT)
+
+
+def _is_free(port: int) -> bool:
+    """Whether no program listens to a port of this machine."""
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True
 
 
 def _become(words: Sequence[str], note: str = "") -> int:
@@ -66,5 +78,5 @@ def _become(words: Sequence[str], note: str = "") -> int:
 
     if problem := describe_wrong_dependencies():
         raise MergingError(problem)
-    print(note, end="\n" if note else "", flush=True)
+    print(note, end="", flush=True)
     os.execv(sys.executable, [sys.executable, *words])

@@ -35,6 +35,13 @@ def start(*words: str) -> None:
         raise SystemExit(main(words))
 
 
+def chosen_port(words: list[str]) -> int:
+    """The port of a command line, which the browser's address has, too."""
+    server, browser = (words[words.index(f"--{name}") + 1] for name in ("server.port", "browser.serverPort"))
+    assert server == browser
+    return int(server)
+
+
 def test_the_app_takes_the_next_free_port(become: list[list[str]], capsys: Any) -> None:
     with socket.socket() as busy:
         port = app_commands.FIRST_PORT
@@ -48,7 +55,7 @@ def test_the_app_takes_the_next_free_port(become: list[list[str]], capsys: Any) 
     (words,) = become
     assert words[:4] == ["-P", "-m", "streamlit", "run"] and words[4].endswith("app/main.py")
     assert words[words.index("--server.headless") + 1] == "true"
-    chosen = int(words[words.index("--server.port") + 1])
+    chosen = chosen_port(words)
     assert chosen > port and f"http://127.0.0.1:{chosen} " in capsys.readouterr().out
 
 
@@ -56,11 +63,20 @@ def test_options_and_variables_say_the_port_and_the_browser(
     become: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start("app", "--port", "9999")
-    assert become[-1][-4:] == ["--server.headless", "false", "--server.port", "9999"]
+    assert chosen_port(become[-1]) == 9999 and become[-1][-2:] == ["--server.headless", "false"]
     monkeypatch.setenv(app_commands.PORT_VARIABLE, "9000")
     monkeypatch.setenv(app_commands.HEADLESS_VARIABLE, "true")
     start("app")
-    assert become[-1][-1].endswith("app/main.py")  # Streamlit reads the variables
+    assert chosen_port(become[-1]) == 9000 and "--server.headless" not in become[-1]  # Streamlit reads the variable
+
+
+def test_a_port_in_use_is_refused(become: list[list[str]], capsys: Any) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        assert main(["app", "--port", str(port)]) == 1
+    assert capsys.readouterr().err.startswith(f"Port {port} is in use.") and become == []
 
 
 def test_the_server_is_its_own_program(become: list[list[str]]) -> None:

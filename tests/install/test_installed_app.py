@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -19,10 +21,21 @@ pytestmark = [pytest.mark.full, pytest.mark.browser]
 # What a folder may hold in which somebody starts the command.
 HOSTILE_SETTINGS = """[server]
 address = "0.0.0.0"
+port = 80
+baseUrlPath = "x"
 allowedHosts = ["*"]
+corsAllowedOrigins = ["https://evil.example"]
+enableAgentApi = true
+enableStaticServing = true
 enableXsrfProtection = false
+sslCertFile = "cert.pem"
+sslKeyFile = "key.pem"
 [browser]
 gatherUsageStats = true
+serverAddress = "evil.example"
+serverPort = 80
+[client]
+allowedOrigins = ["https://evil.example"]
 """
 
 
@@ -50,12 +63,29 @@ def test_it_listens_on_this_machine_and_refuses_foreign_names(address: str) -> N
     port = urlsplit(address).port
     listening = [c for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port]
     assert {connection.laddr.ip for connection in listening} == {"127.0.0.1"}
+    socket = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "eA==",
+    }
+    asked = {
+        "own name": ("/", {"Host": "localhost"}),
+        "foreign name": ("/", {"Host": "evil.example"}),
+        "own page": ("/_stcore/stream", socket | {"Origin": address}),
+        "foreign page": ("/_stcore/stream", socket | {"Origin": "https://evil.example"}),
+        "agents": ("/_stcore/agent/openapi.json", {}),
+    }
     answers = {}
-    for host in ("localhost", "evil.example", f"evil.example:{port}"):
+    for name, (path, headers) in asked.items():
         with contextlib.closing(http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)) as line:
-            line.request("GET", "/", headers={"Host": host})
-            answers[host] = line.getresponse().status
-    assert answers == {"localhost": 200, "evil.example": 403, f"evil.example:{port}": 403}
+            line.request("GET", path, headers=headers)
+            answers[name] = line.getresponse().status
+    assert answers["own name"] == 200 and answers["foreign name"] == 403
+    assert answers["own page"] == 101 and answers["foreign page"] == 403
+    assert answers["agents"] != 200
+    with urllib.request.urlopen(f"{address}/_stcore/host-config", timeout=30) as answer:
+        assert json.load(answer)["allowedOrigins"] == []
 
 
 def test_a_merge_from_a_page_is_stored(address: str, folder: Path) -> None:

@@ -23,7 +23,7 @@ SCRIPTS = ("app.screens.", "app.main")  # pages are drawn when they are imported
 RANGES = range_ends.read_ranges()
 IMPORTED_AS = {"open_clip_torch": "open_clip", "scikit-learn": "sklearn", "pyyaml": "yaml"}
 BROUGHT = {  # what is imported, and not named -> the package that brings it
-    "PIL": "streamlit", "pyarrow": "streamlit", "starlette": "streamlit", "packaging": "streamlit",
+    "PIL": "streamlit", "pyarrow": "streamlit", "starlette": "streamlit",
     "google": "streamlit", "markupsafe": "jinja2", "dask": "distributed",
 }  # fmt: skip
 

@@ -87,6 +87,8 @@ def test_a_script_has_the_public_names(installed: Environment, tmp_path: Path) -
 import mergescope
 assert {"merge", "describe", "list_methods", "preview"} <= set(dir(mergescope))
 print(len(mergescope.list_methods()))
+import viz
+assert mergescope.viz is viz
 try:
     mergescope.nothing
 except AttributeError as error:
@@ -105,5 +107,6 @@ def test_another_package_of_that_name_is_named(name: str, installed: Environment
         last = done.stderr.splitlines()[-1]
         assert done.returncode == 1 and last.startswith("ImportError: Mergescope needs its own package"), done.stderr
         assert repr(name) in last and str(tmp_path / f"{name}.py") in last
-    done = installed.run(installed.command, "methods", cwd=tmp_path)  # a command does not look into that folder
-    assert done.returncode == 0, done.stderr
+    for command in ((installed.command,), (installed.python, "-m", "mergescope")):  # they take their own packages first
+        done = installed.run(*command, "methods", cwd=tmp_path, PYTHONPATH=str(tmp_path))
+        assert done.returncode == 0, done.stderr

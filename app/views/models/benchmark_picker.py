@@ -102,8 +102,8 @@ def _draw_contents() -> None:
     _draw_missing()
     if any(task.has_expert for task in benchmark.tasks) and not page_data.references(digest, page_data.stored_runs()):
         st.caption(
-            "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
-            "-m merging benchmark make --evaluate` adds them."
+            "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; "
+            "`mergescope benchmark make --evaluate` adds them."
         )
 
 

@@ -88,7 +88,7 @@ def _draw_form(runs: Sequence[Run]) -> None:
         st.error(page_text.safe_text(problem, 400), icon=":material/error:")
     st.caption("On a command line:")
     folder_argument = folder or "merged"
-    command_words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
+    command_words = ["mergescope", "export", runs[0].id, "--out"]
     command_words += (
         [f"{folder_argument}/{stored_exports.MODEL_FILE}"]
         if library == STORED_FORMAT

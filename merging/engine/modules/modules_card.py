@@ -45,7 +45,7 @@ def list_card_paragraphs(
     yield markdown_table(("Task", "Beside the model", "Size"), rows)
     yield "How to load it, with this folder as `folder`, preprocessed `images` and the name of a `task`:"
     task = "task" if method.needs_task else "None"
-    lines = ("import merging", "modules = merging.load_modules(folder)", f"f = modules.features(images, {task})")
+    lines = ("import mergescope", "modules = mergescope.load_modules(folder)", f"f = modules.features(images, {task})")
     yield code_block("\n".join(lines), "python")
     if method.plain_code:
         yield "The same in plain torch, with a task's own tensors and its head:"
