@@ -1,6 +1,8 @@
 """What the wheel holds: one package, ``mergescope``, with the repository's folders in it."""
 
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,14 @@ class CustomBuildHook(BuildHookInterface):  # type: ignore[type-arg]
             build_data["force_include_editable"] = ENTRIES
             return
         names = sorted(name for name in list_files(Path(self.root)) if not name.startswith(NOT_INSTALLED))
-        build_data["force_include"] = ENTRIES | {name: f"mergescope/{name}" for name in names}
+        self.entries = Path(tempfile.mkdtemp())  # copies, because a file goes to one place only
+        copies = {shutil.copy(Path(self.root, name), self.entries): target for name, target in ENTRIES.items()}
+        build_data["force_include"] = copies | {name: f"mergescope/{name}" for name in names}
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the copies."""
+        if version != "editable":
+            shutil.rmtree(self.entries)
 
 
 def list_files(root: Path) -> list[str]:

@@ -13,7 +13,7 @@ FILE = Path(__file__).with_name(".streamlit") / "config.toml"
 
 
 def apply_settings() -> None:
-    """Give this process, which serves nobody, the settings of a server."""
+    """Give this process, in which no server runs, the settings of one."""
     for option, value in _list_options(tomllib.loads(FILE.read_text("utf-8"))):
         config.set_option(option, value)
 

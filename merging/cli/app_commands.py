@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from merging.cli.options import Command, option
+
 APP_FOLDER = Path(__file__).resolve().parents[2] / "app"  # beside this package, in a checkout and where it is installed
 ADDRESS = "127.0.0.1"
 FIRST_PORT, LAST_PORT = 8501, 65535
@@ -17,20 +19,16 @@ ADDRESS_VARIABLE, PORT_VARIABLE = "STREAMLIT_SERVER_ADDRESS", "STREAMLIT_SERVER_
 HEADLESS_VARIABLE = "STREAMLIT_SERVER_HEADLESS"
 
 
-@click.command()
-@click.option(
+@click.command(cls=Command)
+@option(
     "--port",
     type=click.IntRange(1, LAST_PORT),
     envvar=PORT_VARIABLE,
     help="the port; by default 8501 or the next free one",
 )
-@click.option("--no-browser", is_flag=True, help="open no browser")
+@option("--no-browser", is_flag=True, help="open no browser")
 def app(port: int | None, no_browser: bool) -> int:
-    """Open the app, which this machine alone can reach.
-
-    Streamlit reads the other settings beside the app's ``main.py``. Variables such as STREAMLIT_SERVER_ADDRESS change
-    them.
-    """
+    """Open the app on this machine."""
     from merging.base.errors import MergingError
 
     port = port or _find_free_port()
@@ -45,9 +43,9 @@ def app(port: int | None, no_browser: bool) -> int:
     return _become(words, f"Mergescope is at http://{host}:{port} (stop with Ctrl-C).\n")
 
 
-@click.command()
+@click.command(cls=Command)
 def serve() -> int:
-    """Serve the app to others; the environment has all settings (see docs/serving.md)."""
+    """Serve the app to others; the environment has all settings."""
     return _become([str(APP_FOLDER / "serve.py")])
 
 

@@ -18,5 +18,5 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment with the wheel."""
     environment = make_environment(tmp_path_factory.mktemp("installed") / "env")
-    environment.pip("install", "--no-deps", "--no-index", str(wheel))
+    environment.install(wheel)
     return environment

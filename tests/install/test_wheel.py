@@ -42,7 +42,7 @@ def test_the_wheel_has_one_folder_with_every_file_of_the_program(wheel: Path) ->
 def test_removing_it_leaves_nothing(wheel: Path, tmp_path: Path) -> None:
     environment = make_environment(tmp_path / "env")
     before = environment.list_files()
-    environment.pip("install", "--no-deps", "--no-index", str(wheel))
+    environment.install(wheel)
     assert environment.command.is_file() and environment.list_files() > before
     environment.run(environment.python, "-c", "import mergescope; mergescope.list_methods()", cwd=tmp_path)
     environment.pip("uninstall", "--yes", "mergescope")

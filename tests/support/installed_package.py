@@ -42,6 +42,10 @@ class Environment:
     def packages(self) -> Path:
         return self.folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
 
+    def install(self, wheel: Path) -> None:
+        """Install the wheel, also where the tests' own environment has the checkout as an editable package."""
+        self.pip("install", "--no-deps", "--no-index", "--ignore-installed", str(wheel))
+
     def pip(self, *words: str) -> None:
         subprocess.run(
             [sys.executable, "-m", "pip", "--python", str(self.python), "--quiet", *words],
