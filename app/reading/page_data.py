@@ -122,10 +122,17 @@ def stored_runs() -> list[Run]:
     return runs
 
 
+def page_runs() -> list[Run]:
+    """The stored runs as the page that is being drawn has read them; read from disk if it has not."""
+    runs: list[Run] | None = st.session_state.get(_PAGE_RUNS_KEY)
+    return stored_runs() if runs is None else runs
+
+
 def take_page_runs() -> list[Run]:
     """The stored runs as the page that was just drawn read them, once; read from disk if it read none."""
-    runs: list[Run] | None = st.session_state.pop(_PAGE_RUNS_KEY, None)
-    return stored_runs() if runs is None else runs
+    runs = page_runs()
+    st.session_state.pop(_PAGE_RUNS_KEY, None)
+    return runs
 
 
 def belongs_to_benchmark(run: Run, on: str = "") -> bool:
