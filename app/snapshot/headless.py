@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from app.session import pages
 from app.settings_file import apply_settings
@@ -124,8 +124,7 @@ def _open_page(address: PageAddress, position: str) -> AppTest:
         app_test.switch_page(f"screens/{address.page}.py")
     except ValueError as error:
         raise SnapshotError(f"{position}: there is no page {address.page!r}.") from error
-    for key, value in address.query:
-        app_test.query_params[key] = value
+    app_test.query_params |= parse_qs(urlencode(address.query), keep_blank_values=True)
     return app_test
 
 

@@ -83,6 +83,18 @@ def test_the_lines_draw_the_two_runs_that_are_compared(mergescope: ModuleType, n
     check(at, redrawn(at))
 
 
+def test_the_lines_and_the_link_keep_every_chosen_class(mergescope: ModuleType, open_app: Any) -> None:
+    query = {"map": "t-SNE alone", "data_set": "UCI digits", "classes": ["four", "six"]}
+    at = open_app("features", settings.BUNDLED_FOLDER, **query)
+    at.session_state["link_feature_map"] = True  # opens the menu
+    drawn = redrawn(at)
+    code = code_of(at)["feature_map"]
+    assert "classes=four&classes=six" in code and set(drawn["feature_map"][0].table["truth"]) == {"four", "six"}
+    assert any(text.value.startswith("http") and "classes=four&classes=six" in text.value for text in at.get("code"))
+    table = carry_out(code)[0].table("feature_map")
+    pd.testing.assert_frame_equal(table, drawn["feature_map"][0].table)
+
+
 def test_the_lines_leave_the_lesson_out(mergescope: ModuleType, notebook_place: Path) -> None:
     at = open_page("masks", {"run": runs(notebook_place)[LWPTV].id, "lesson": "none", "step": "1"})
     assert "lesson" not in str(code_of(at)) and code_of(at)
