@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -74,7 +74,7 @@ class View:
 def view(address: str) -> View:
     """The charts of an address from *Link*, such as "masks?run=f2fcd9a9ca4e&ratio=0.5".
 
-    Raises MergingError if there is no such page or run, or if the page reports an error.
+    Raises MergingError if there is no such page, run or value of a control, or if the page reports an error.
     """
     caller = "mergescope.view"  # begins the messages about an address
     with run_as_app():
@@ -86,9 +86,10 @@ def view(address: str) -> View:
         named = ",".join(value for key, value in place.query if key in step_text.RUN_KEYS)
         for run_id in filter(None, named.split(",")):  # if it is missing, the page would show another run
             store.get_run(store.resolve_id(run_id))
-        return View(
-            str(place), app.open_charts(place, caller), [page_text.plain_text(notice) for notice in app.notices[place]]
-        )
+        recorded = app.open_charts(place, caller)
+        if app.refusals[place]:
+            raise MergingError(app.refusals[place])
+        return View(str(place), recorded, [page_text.plain_text(notice) for notice in app.notices[place]])
 
 
 def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any]) -> go.Figure:
@@ -103,14 +104,24 @@ def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any])
     if chart not in CHART_VIEWS:
         raise MergingError(f"No page draws a chart {chart!r} of a run; there are: {', '.join(CHART_VIEWS)}.")
     page, _, name = CHART_VIEWS[chart].partition("?")
+    bound = {one.key for one in ADDRESS if one.bound}
     keys = [one.key for one in ADDRESS if {page.capitalize(), "All"} & {*one.pages.split(", ")}]
     keys = [key for key in keys if key not in (*DISPLAY_KEYS, *OMITTED_KEYS, *runs)]
     if unknown := [key for key in settings if key not in keys]:
         raise MergingError(f"The page {page} has no setting {unknown[0]!r}; it has: {', '.join(keys)}.")
-    opened = view(f"{page}?{urlencode(({f'{page}_view': name} if name else {}) | dict(runs) | settings)}")
+    written = {key: _write_setting(value, key in bound) for key, value in settings.items()}
+    query = ({f"{page}_view": name} if name else {}) | dict(runs) | written
+    opened = view(f"{page}?{urlencode(query, doseq=True)}")
     if missing := set(runs.values()) - {source.id for source in opened.find(chart)[1]}:
         raise MergingError(f"On {opened.address} the chart {chart} does not show run {min(missing)}.")
     return opened[chart]
+
+
+def _write_setting(value: Any, is_bound: bool) -> Any:
+    """A setting as an address has it: several values repeat the key of a control, and other keys join them."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return str(value).lower() if isinstance(value, bool) else value
+    return list(value) if is_bound else ",".join(map(str, value))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from app.session import pages
 from app.settings_file import apply_settings
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base.errors import MergingError
+from merging.base.text import first_few, printable
 
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest
@@ -25,6 +26,10 @@ MAIN_FILE = Path(__file__).resolve().parent.parent / "main.py"
 MAX_SECONDS = 120  # seconds that a page may take
 PAUSE_SECONDS = 0.5  # seconds between two checks of a page that computes
 WAITING_ICON = ":material/hourglass_top:"  # the icon of messages of such a page
+VALUE_KINDS = (
+    *("slider", "select_slider", "selectbox", "button_group", "multiselect", "toggle", "checkbox", "number_input"),
+    "radio",
+)
 MAX_SLIDER_VALUES = 41  # of a slider whose charts are drawn in advance
 
 
@@ -60,12 +65,14 @@ class Headless:
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
     notices: dict[PageAddress, list[str]] = field(default_factory=dict)
+    refusals: dict[PageAddress, str] = field(default_factory=dict)  # which value the page did not take; empty if all
 
     def open_charts(self, address: PageAddress, position: str) -> list[RecordedChart]:
         """The charts of a view, in their order. Raises SnapshotError, which begins with ``position``."""
         if address not in self.drawn_charts:
             app_test = _open_page(address, position)
             self.drawn_charts[address] = _run_page(app_test, address, position)
+            self.refusals[address] = _describe_refusal(app_test, address)
             self.notices[address] = [notice.value for notice in (*app_test.info, *app_test.warning)]
         return self.drawn_charts[address]
 
@@ -146,6 +153,39 @@ def is_waiting(app_test: AppTest) -> bool:
     """Whether a page still computes: it says so, or it has the button that stops a preview."""
     stops = (str(button.key).startswith("preview_stop_") for button in app_test.button)
     return any(WAITING_ICON in caption.value for caption in app_test.caption) or any(stops)
+
+
+def _describe_refusal(app_test: AppTest, address: PageAddress) -> str:
+    """A sentence about the first value of an address that its control does not show; empty if there is none."""
+    for key, asked in parse_qs(urlencode(address.query)).items():
+        widget = next((one for kind in VALUE_KINDS for one in app_test.get(kind) if one.key == key), None)
+        if widget is None or widget.value is None:
+            continue
+        shown = list(widget.value) if isinstance(widget.value, list | tuple) else [widget.value]
+        if options := list(getattr(widget, "options", ())):
+            is_shown = sorted(str(widget.format_func(value)) for value in shown) == sorted(asked)
+            choice = first_few(options, MAX_SLIDER_VALUES)
+        elif isinstance(shown[0], bool):
+            is_shown, choice = (
+                [str(value).lower() for value in shown] == [text.lower() for text in asked],
+                "true, false",
+            )
+        else:
+            is_shown = [str(_as_number(text)) for text in asked] == [str(_as_number(value)) for value in shown]
+            limits = [getattr(widget, name, None) for name in ("min", "max")]
+            choice = " to ".join("any number" if limit is None else f"{limit:g}" for limit in limits)
+        if not is_shown:
+            wrong = ", ".join(map(printable, asked))
+            return f"On the page {address.page} the setting {key} cannot be {wrong}; it can be: {choice}."
+    return ""
+
+
+def _as_number(value: object) -> object:
+    """A number from its text, rounded; a text that is no number as it is."""
+    try:
+        return round(float(str(value)), 10)
+    except ValueError:
+        return value
 
 
 def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:

@@ -21,6 +21,7 @@ from app.session.address import KEYS
 from app.snapshot.headless import MAX_SECONDS, is_waiting
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base import settings
+from merging.base.errors import MergingError
 
 PAGES = [name for section in main.SECTIONS.values() for name, *_ in section]
 WITHOUT_CHARTS = {"methods", "models", "report", "lessons"}
@@ -93,6 +94,9 @@ def test_the_lines_and_the_link_keep_every_chosen_class(mergescope: ModuleType, 
     assert any(text.value.startswith("http") and "classes=four&classes=six" in text.value for text in at.get("code"))
     table = carry_out(code)[0].table("feature_map")
     pd.testing.assert_frame_equal(table, drawn["feature_map"][0].table)
+    run = mergescope.run(drawn["feature_map"][1][0].id)
+    with pytest.raises(MergingError, match="classes cannot be four, eleven; it can be: zero, one, two"):
+        run.plot("feature_map", **query | {"classes": ("four", "eleven")})
 
 
 def test_the_lines_leave_the_lesson_out(mergescope: ModuleType, notebook_place: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -70,14 +71,25 @@ def test_a_chart_of_a_run_is_the_one_of_its_page(mergescope: ModuleType, noteboo
         ("saliency", {}, r"No page draws a chart 'saliency' of a run; there are: network_map, saliency_matrix"),
         ("saliency_matrix", {"prune_ratio": 0.5}, r"masks has no setting 'prune_ratio'; it has: .*ratio, shared_mask"),
         ("pair_depth", {}, r"draws no chart 'pair_depth'; its charts are: network_map, .*\. .*choose two experts"),
+        ("saliency_matrix", {"ratio": 7}, r"On the page masks the setting ratio cannot be 7; it can be: 0 to 1\."),
+        ("saliency_matrix", {"ratio": "abc"}, r"the setting ratio cannot be abc; it can be: 0 to 1\."),
+        ("saliency_matrix", {"shared_mask": "yes"}, r"shared_mask cannot be yes; it can be: true, false\."),
+        ("saliency_matrix", {"tensor_order": "up"}, r"tensor_order cannot be up; it can be: forward order, block"),
         ("drift_removed", {}, r"the chart drift_removed does not show run"),
     ],
 )
 def test_a_chart_that_cannot_be_drawn_is_refused_in_a_sentence(
-    mergescope: ModuleType, notebook_place: Path, chart: str, settings: dict[str, float], message: str
+    mergescope: ModuleType, notebook_place: Path, chart: str, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(MergingError, match=message):
         mergescope.run(TIES).plot(chart, **settings)
+
+
+def test_runs_in_a_list_are_those_of_the_address(mergescope: ModuleType, notebook_place: Path) -> None:
+    run, other = mergescope.run(LWPTV), mergescope.run(TIES)
+    listed = run.plot("id_ood_scatter", runs=[run.id, other.id]).to_json()
+    assert listed == run.plot("id_ood_scatter", runs=f"{run.id},{other.id}").to_json()
+    assert listed != run.plot("id_ood_scatter").to_json()
 
 
 def test_two_runs_are_compared_as_on_the_page(mergescope: ModuleType, notebook_place: Path) -> None:
