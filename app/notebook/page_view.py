@@ -129,23 +129,28 @@ def run_as_app() -> Iterator[None]:
     """Run code of the app as a server on this machine would, and leave the process as it was.
 
     Streamlit replaces the main module, from which a notebook pickles, and warns that no server runs. Pages do not
-    download, and start no process in advance.
+    download, start no process in advance, and end that of previews. A server in this process keeps its own.
     """
-    from streamlit import config
+    from streamlit import config, runtime
 
-    from app import startup
+    from app import process_values, settings_file, startup
 
     main_module, was_disabled = sys.modules["__main__"], logging.root.manager.disable
-    hub = os.environ.get(settings.HUB_VARIABLE)
+    hub, path, is_served = os.environ.get(settings.HUB_VARIABLE), list(sys.path), runtime.exists()
     startup.skip_warm_up()
-    if config.get_option("server.address") is None:
-        config.set_option("server.address", "127.0.0.1")
     os.environ[settings.HUB_VARIABLE] = hub or "cached"
     logging.disable(logging.WARNING)
     try:
-        yield
+        with settings_file.restore_settings():
+            if not is_served and config.get_option("server.address") is None:
+                config.set_option("server.address", "127.0.0.1")
+            yield
     finally:
-        sys.modules["__main__"] = main_module
+        from app.reading import previews  # not above, where it would log that no server runs
+
+        if not is_served and (process := process_values.take_value(previews.preview_process)):
+            process.close()
+        sys.modules["__main__"], sys.path[:] = main_module, path
         logging.disable(was_disabled)
         if hub is None:
             os.environ.pop(settings.HUB_VARIABLE, None)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import psutil
 import pytest
 from compared_runs import LWPTV, TIES
 from page_harness import runs
+from streamlit import config, runtime
 
+from app.settings_file import apply_settings
 from merging.base.errors import MergingError
+from merging.tasks.kinds import Plain
+from merging.tasks.queue import child_process, spare_process
 
 
 def test_a_view_has_the_charts_of_its_page(mergescope: ModuleType, notebook_place: Path) -> None:
@@ -61,11 +70,43 @@ def test_a_view_says_why_a_chart_is_missing(mergescope: ModuleType, notebook_pla
         view.table("pair_depth")
 
 
+@pytest.mark.parametrize(
+    ("page", "is_interrupted"),
+    [
+        ("masks", False),
+        pytest.param("image", False, marks=pytest.mark.full),
+        pytest.param("image", True, marks=pytest.mark.full),
+    ],
+)
 def test_the_process_is_as_it_was(
-    mergescope: ModuleType, notebook_place: Path, monkeypatch: pytest.MonkeyPatch
+    mergescope: ModuleType, notebook_place: Path, page: str, is_interrupted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def state() -> list[Any]:
+        options = [config.get_option("server.maxUploadSize"), config.get_option("server.address")]
+        where = config.get_where_defined("server.maxUploadSize")
+        return [sys.modules["__main__"], list(sys.path), logging.root.manager.disable, options, where, runtime.exists()]
+
     monkeypatch.delenv("MERGESCOPE_HUB", raising=False)
-    main_module, threads = sys.modules["__main__"], set(threading.enumerate())
-    mergescope.view(f"masks?run={runs(notebook_place)[LWPTV].id}")
-    assert sys.modules["__main__"] is main_module and "MERGESCOPE_HUB" not in os.environ
-    assert logging.root.manager.disable == logging.NOTSET and set(threading.enumerate()) <= threads
+    run = runs(notebook_place)[LWPTV].id
+    for option, value in (("server.maxUploadSize", 7), ("server.address", None)):
+        config.set_option(option, value, "here")
+    before, threads, children = state(), set(threading.enumerate()), set(psutil.Process().children())
+    started, start = [], child_process.start_answering
+
+    def start_and_interrupt(order: Plain) -> child_process.WorkerProcess:
+        started.append(start(order))
+        if is_interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(spare_process, "start_answering", start_and_interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt) if is_interrupted else contextlib.nullcontext():
+            assert mergescope.view(f"{page}?run={run}").charts
+        assert state() == before and "MERGESCOPE_HUB" not in os.environ and bool(started) == (page == "image")
+        limit = time.monotonic() + 5
+        while not set(threading.enumerate()) <= threads and time.monotonic() < limit:
+            time.sleep(0.05)  # the threads of a process see that it has ended
+        assert set(threading.enumerate()) <= threads and set(psutil.Process().children()) <= children
+    finally:
+        apply_settings()
