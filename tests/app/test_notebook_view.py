@@ -43,7 +43,7 @@ def test_the_page_of_a_view_contains_its_figures_and_asks_nothing_of_the_network
     mergescope: ModuleType, notebook_place: Path
 ) -> None:
     html = mergescope.view(f"masks?run={runs(notebook_place)[LWPTV].id}")._repr_html_()
-    assert html.startswith("<iframe srcdoc=") and html.count("plotly-graph-div") >= 3
+    assert html.startswith('<iframe sandbox="allow-scripts allow-downloads" style=') and html.count("plotly-graph-div") >= 3
     assert "Which tensors are salient for each expert" in html and "u000a" not in html
     assert not re.search(r"&lt;(?:script|link|img)[^&]{0,200}(?:src|href)=", html)
 
