@@ -67,6 +67,9 @@ class View:
             raise MergingError(" ".join([words, f"{', '.join(self.charts) or 'none'}.", *self.notices]))
         return self._recorded[key]
 
+    def __repr__(self) -> str:
+        return f"View({self.address!r}, charts={self.charts})"
+
     def _repr_html_(self) -> str:
         return html_forms.make_page([(self[key], self.find(key)[0].caption) for key in self.charts])
 
@@ -130,6 +133,7 @@ def run_as_app() -> Iterator[None]:
 
     Streamlit replaces the main module, from which a notebook pickles, and warns that no server runs. Pages do not
     download, start no process in advance, and end that of previews. A server in this process keeps its own.
+    Raises StoreError if there is no benchmark.
     """
     from streamlit import config, runtime
 
@@ -137,6 +141,7 @@ def run_as_app() -> Iterator[None]:
 
     main_module, was_disabled = sys.modules["__main__"], logging.root.manager.disable
     hub, path, is_served = os.environ.get(settings.HUB_VARIABLE), list(sys.path), runtime.exists()
+    settings.check_benchmark()
     startup.skip_warm_up()
     os.environ[settings.HUB_VARIABLE] = hub or "cached"
     logging.disable(logging.WARNING)

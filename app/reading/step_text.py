@@ -24,7 +24,7 @@ def step_yaml(query: Mapping[str, str | list[str]], chart: str) -> str:
 
     A step has one value for a key, so it leaves out keys with several.
     """
-    view_query = {key: value for key, value in query.items() if key not in OMITTED_KEYS and not isinstance(value, list)}
+    view_query = {key: value for key, value in query.items() if isinstance(value, str) and key not in OMITTED_KEYS}
     ids = [part for key in RUN_KEYS for part in view_query.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
     runs = {name: recipe for run_id, name in alias.items() if (recipe := _read_chain(run_id))}

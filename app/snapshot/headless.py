@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,7 @@ MAIN_FILE = Path(__file__).resolve().parent.parent / "main.py"
 MAX_SECONDS = 120  # seconds that a page may take
 PAUSE_SECONDS = 0.5  # seconds between two checks of a page that computes
 WAITING_ICON = ":material/hourglass_top:"  # the icon of messages of such a page
-VALUE_KINDS = (
-    *("slider", "select_slider", "selectbox", "button_group", "multiselect", "toggle", "checkbox", "number_input"),
-    "radio",
-)
+VALUE_KINDS = ("slider", "select_slider", "selectbox", "button_group", "multiselect", "toggle", "number_input")
 MAX_SLIDER_VALUES = 41  # of a slider whose charts are drawn in advance
 
 
@@ -161,31 +159,21 @@ def _describe_refusal(app_test: AppTest, address: PageAddress) -> str:
         widget = next((one for kind in VALUE_KINDS for one in app_test.get(kind) if one.key == key), None)
         if widget is None or widget.value is None:
             continue
-        shown = list(widget.value) if isinstance(widget.value, list | tuple) else [widget.value]
-        if options := list(getattr(widget, "options", ())):
+        shown, is_shown = widget.value if isinstance(widget.value, list | tuple) else [widget.value], False
+        if isinstance(widget.value, bool):
+            is_shown, choice = asked == [str(widget.value).lower()], "true, false"
+        elif options := list(getattr(widget, "options", ())):
             is_shown = sorted(str(widget.format_func(value)) for value in shown) == sorted(asked)
             choice = first_few(options, MAX_SLIDER_VALUES)
-        elif isinstance(shown[0], bool):
-            is_shown, choice = (
-                [str(value).lower() for value in shown] == [text.lower() for text in asked],
-                "true, false",
-            )
         else:
-            is_shown = [str(_as_number(text)) for text in asked] == [str(_as_number(value)) for value in shown]
             limits = [getattr(widget, name, None) for name in ("min", "max")]
             choice = " to ".join("any number" if limit is None else f"{limit:g}" for limit in limits)
+            with suppress(ValueError):
+                is_shown = [float(text) for text in asked] == [float(value) for value in shown]
         if not is_shown:
             wrong = ", ".join(map(printable, asked))
             return f"On the page {address.page} the setting {key} cannot be {wrong}; it can be: {choice}."
     return ""
-
-
-def _as_number(value: object) -> object:
-    """A number from its text, rounded; a text that is no number as it is."""
-    try:
-        return round(float(str(value)), 10)
-    except ValueError:
-        return value
 
 
 def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:

@@ -30,6 +30,7 @@ def test_a_view_has_the_charts_of_its_page(mergescope: ModuleType, notebook_plac
     run = runs(notebook_place)[LWPTV]
     view = mergescope.view(f"http://localhost:8501/masks?run={run.id}&ratio=0.5")
     assert view.charts == ["network_map", "saliency_matrix", "kept_share"]
+    assert repr(view) == f"View('masks?run={run.id}&ratio=0.5', charts={view.charts})"
     table = view.table("saliency_matrix")
     assert len(table) == len(run.table("saliency")) and view.find("saliency_matrix")[1][0].id == run.id
     kept = table.groupby("expert")["kept"].mean()
@@ -43,7 +44,10 @@ def test_the_page_of_a_view_contains_its_figures_and_asks_nothing_of_the_network
     mergescope: ModuleType, notebook_place: Path
 ) -> None:
     html = mergescope.view(f"masks?run={runs(notebook_place)[LWPTV].id}")._repr_html_()
-    assert html.startswith('<iframe sandbox="allow-scripts allow-downloads" style=') and html.count("plotly-graph-div") >= 3
+    assert (
+        html.startswith('<iframe sandbox="allow-scripts allow-downloads" style=')
+        and html.count("plotly-graph-div") >= 3
+    )
     assert "Which tensors are salient for each expert" in html and "u000a" not in html
     assert not re.search(r"&lt;(?:script|link|img)[^&]{0,200}(?:src|href)=", html)
 
