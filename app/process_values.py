@@ -30,8 +30,7 @@ def make_once(make: Callable[[], T]) -> Callable[[], T]:
 def take_value(call: Callable[[], T]) -> T | None:
     """The value that a function of ``make_once`` stores, which is forgotten; None if it stores none."""
     with _lock:
-        value: T | None = _values.pop(call.__wrapped__, None)  # type: ignore[attr-defined]
-        return value
+        return _values.pop(call.__wrapped__, None)  # type: ignore[attr-defined, no-any-return]
 
 
 def forget_values() -> None:

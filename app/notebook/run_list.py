@@ -94,10 +94,7 @@ class RunList(list[StoredRun]):
 
 
 def runs(name: str = "") -> RunList:
-    """The merges with ``name`` in their names: this machine's, newest first, then those of the benchmark's library.
-
-    Raises StoreError if there is no benchmark.
-    """
+    """The merges with ``name`` in their names: this machine's, newest first, then those of the benchmark's library."""
     return RunList(one for one in _list_all() if one.stored.kind == "merge" and name.casefold() in one.name.casefold())
 
 

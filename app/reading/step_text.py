@@ -20,10 +20,7 @@ ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 
 def step_yaml(query: Mapping[str, str | list[str]], chart: str) -> str:
-    """YAML with the runs of the current view, by aliases, and a step that shows it; ``query`` is its address.
-
-    A step has one value for a key, so it leaves out keys with several.
-    """
+    """YAML with the runs of the view at ``query``, by aliases, and a step that shows it, without lists of values."""
     view_query = {key: value for key, value in query.items() if isinstance(value, str) and key not in OMITTED_KEYS}
     ids = [part for key in RUN_KEYS for part in view_query.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import TypeVar
+from typing import Any
 
 import streamlit as st
 
@@ -27,7 +27,6 @@ NOT_STORED = "The report exists in this session only, and a reload loses it. {}"
 DELETED = "The report was deleted from the store. The next change in this tab stores it again."
 NO_STATE = (0, 0, 0)  # the state of a report that is not stored
 _KEEPER_KEY, _RESET_COUNT_KEY = "_report_keeper", "_report_forgotten"
-Values = TypeVar("Values")
 
 
 class ReportKeeper:
@@ -96,7 +95,7 @@ def current_report() -> ReportDraft:
     return current_keeper().read_draft()
 
 
-def without_token(query: Mapping[str, Values]) -> dict[str, Values]:
+def without_token(query: Mapping[str, Any]) -> dict[str, Any]:
     """The query without the report's token, for links that must not open the report."""
     return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 

@@ -51,9 +51,8 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float
     """Draw the preview of a recipe against a run (None: the pretrained model), or against the last previewed recipe.
 
     Where the scores of both are stored, they are drawn at once, with *live* too, until *Preview* is pressed; a preview
-    of an earlier recipe then stops. ``key`` makes the widget unique on the page. The numbers of an earlier recipe are
-    only drawn, faintly, while those of this ``recipe`` are computed. ``seconds`` are those to the first answer: short
-    previews are live at first.
+    of an earlier recipe stops. ``key`` makes the widget unique on the page. The numbers of an earlier recipe are only
+    drawn, faintly, while those of this one are computed. ``seconds`` to the first answer: short previews start live.
     """
     if samples.is_whole_test_set():
         st.caption(NO_PREVIEW_NOTE)
