@@ -20,6 +20,8 @@ from compared_runs import LWPTV, TIES
 from page_harness import runs
 from streamlit import config, runtime
 
+from app.notebook.page_view import run_as_app
+from app.reading import previews
 from app.settings_file import apply_settings
 from merging.base.errors import MergingError
 from merging.tasks.kinds import Plain
@@ -114,3 +116,19 @@ def test_the_process_is_as_it_was(
         assert set(threading.enumerate()) <= threads and set(psutil.Process().children()) <= children
     finally:
         apply_settings()
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_server_in_this_process_keeps_its_options_and_its_previews(
+    notebook_place: Path, is_served: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime.Runtime, "_instance", object() if is_served else None)
+    config.set_option("server.maxUploadSize", 7, "here")
+    process = previews.preview_process()
+    with run_as_app():
+        apply_settings()
+        assert (config.get_option("server.maxUploadSize") == 7) == is_served
+    assert config.get_option("server.maxUploadSize") == 7 and runtime.exists() == is_served
+    assert (previews.preview_process() is process) == is_served
+    monkeypatch.undo()
+    apply_settings()
