@@ -27,6 +27,12 @@ def make_once(make: Callable[[], T]) -> Callable[[], T]:
     return call_once
 
 
+def take_value(call: Callable[[], T]) -> T | None:
+    """The value that a function of ``make_once`` stores, which is forgotten; None if it stores none."""
+    with _lock:
+        return _values.pop(call.__wrapped__, None)  # type: ignore[attr-defined, no-any-return]
+
+
 def forget_values() -> None:
     """Forget all values, so that the next call makes them anew; for tests."""
     with _lock:

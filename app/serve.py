@@ -37,7 +37,6 @@ MAIN_FILE = Path(__file__).with_name("main.py")
 DEFAULT_ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # of the server, unless the environment sets others
 BROWSER_VARIABLE = "STREAMLIT_BROWSER_SERVER_ADDRESS"
 SPACE_VARIABLE = "SPACE_HOST"  # the names of a Hugging Face Space, which it sets, separated by commas
-NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it."
 
 
 def settings_problem() -> str:
@@ -47,8 +46,7 @@ def settings_problem() -> str:
         frames.frame_policy()
         settings.max_running_jobs()
         root = settings.store_root()
-        if not (settings.benchmark_folder() / "tasks.json").is_file():
-            return NO_BENCHMARK.format(settings.benchmark_folder())
+        settings.check_benchmark()
         if modes.server_mode() != modes.Mode.READ:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
     except MergingError as error:

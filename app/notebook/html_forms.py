@@ -35,7 +35,8 @@ def make_page(figures: Sequence[tuple[go.Figure, str]]) -> str:
         picture = figure.to_html(full_html=False, include_plotlyjs=False, config=theme.config(key))
         page += f"<h2>{_escape(find(key).question)}</h2>{picture}<p>{_escape(caption)}</p>"
         height += int(figure.layout.height) + HEADING_PX
-    return f'<iframe srcdoc="{escape(page)}" style="border: 0; width: 100%; height: {height}px"></iframe>'
+    attributes = f'sandbox="allow-scripts allow-downloads" style="border: 0; width: 100%; height: {height}px"'
+    return f'<iframe {attributes} srcdoc="{escape(page)}"></iframe>'  # not of the notebook's origin
 
 
 def _escape(text: object) -> str:

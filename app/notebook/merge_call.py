@@ -24,7 +24,7 @@ CHART_TABLES = {  # chart of a result -> the table that it draws
 
 
 class NotebookResult(MergeResult):
-    """The result of a merge, with its charts and with a form for notebooks."""
+    """The result of a merge, with charts, for notebooks; unpickles in a process that has imported ``mergescope``."""
 
     @property
     def charts(self) -> list[str]:

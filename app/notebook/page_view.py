@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -67,6 +67,9 @@ class View:
             raise MergingError(" ".join([words, f"{', '.join(self.charts) or 'none'}.", *self.notices]))
         return self._recorded[key]
 
+    def __repr__(self) -> str:
+        return f"View({self.address!r}, charts={self.charts})"
+
     def _repr_html_(self) -> str:
         return html_forms.make_page([(self[key], self.find(key)[0].caption) for key in self.charts])
 
@@ -74,7 +77,7 @@ class View:
 def view(address: str) -> View:
     """The charts of an address from *Link*, such as "masks?run=f2fcd9a9ca4e&ratio=0.5".
 
-    Raises MergingError if there is no such page or run, or if the page reports an error.
+    Raises MergingError if there is no such page, run or value of a control, or if the page reports an error.
     """
     caller = "mergescope.view"  # begins the messages about an address
     with run_as_app():
@@ -86,9 +89,10 @@ def view(address: str) -> View:
         named = ",".join(value for key, value in place.query if key in step_text.RUN_KEYS)
         for run_id in filter(None, named.split(",")):  # if it is missing, the page would show another run
             store.get_run(store.resolve_id(run_id))
-        return View(
-            str(place), app.open_charts(place, caller), [page_text.plain_text(notice) for notice in app.notices[place]]
-        )
+        recorded = app.open_charts(place, caller)
+        if app.refusals[place]:
+            raise MergingError(app.refusals[place])
+        return View(str(place), recorded, [page_text.plain_text(notice) for notice in app.notices[place]])
 
 
 def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any]) -> go.Figure:
@@ -103,14 +107,24 @@ def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any])
     if chart not in CHART_VIEWS:
         raise MergingError(f"No page draws a chart {chart!r} of a run; there are: {', '.join(CHART_VIEWS)}.")
     page, _, name = CHART_VIEWS[chart].partition("?")
+    bound = {one.key for one in ADDRESS if one.bound}
     keys = [one.key for one in ADDRESS if {page.capitalize(), "All"} & {*one.pages.split(", ")}]
     keys = [key for key in keys if key not in (*DISPLAY_KEYS, *OMITTED_KEYS, *runs)]
     if unknown := [key for key in settings if key not in keys]:
         raise MergingError(f"The page {page} has no setting {unknown[0]!r}; it has: {', '.join(keys)}.")
-    opened = view(f"{page}?{urlencode(({f'{page}_view': name} if name else {}) | dict(runs) | settings)}")
+    written = {key: _write_setting(value, key in bound) for key, value in settings.items()}
+    query = ({f"{page}_view": name} if name else {}) | dict(runs) | written
+    opened = view(f"{page}?{urlencode(query, doseq=True)}")
     if missing := set(runs.values()) - {source.id for source in opened.find(chart)[1]}:
         raise MergingError(f"On {opened.address} the chart {chart} does not show run {min(missing)}.")
     return opened[chart]
+
+
+def _write_setting(value: Any, is_bound: bool) -> Any:
+    """A setting as an address has it: several values repeat the key of a control, and other keys join them."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return str(value).lower() if isinstance(value, bool) else value
+    return list(value) if is_bound else ",".join(map(str, value))
 
 
 @contextmanager
@@ -118,23 +132,30 @@ def run_as_app() -> Iterator[None]:
     """Run code of the app as a server on this machine would, and leave the process as it was.
 
     Streamlit replaces the main module, from which a notebook pickles, and warns that no server runs. Pages do not
-    download, and start no process in advance.
+    download, start no process in advance, and end that of previews. A server in this process keeps its own.
+    Raises StoreError if there is no benchmark.
     """
-    from streamlit import config
+    from streamlit import config, runtime
 
-    from app import startup
+    from app import process_values, settings_file, startup
 
     main_module, was_disabled = sys.modules["__main__"], logging.root.manager.disable
-    hub = os.environ.get(settings.HUB_VARIABLE)
+    hub, path, is_served = os.environ.get(settings.HUB_VARIABLE), list(sys.path), runtime.exists()
+    settings.check_benchmark()
     startup.skip_warm_up()
-    if config.get_option("server.address") is None:
-        config.set_option("server.address", "127.0.0.1")
     os.environ[settings.HUB_VARIABLE] = hub or "cached"
     logging.disable(logging.WARNING)
     try:
-        yield
+        with settings_file.restore_settings():
+            if not is_served and config.get_option("server.address") is None:
+                config.set_option("server.address", "127.0.0.1")
+            yield
     finally:
-        sys.modules["__main__"] = main_module
+        from app.reading import previews  # not above, where it would log that no server runs
+
+        if not is_served and (process := process_values.take_value(previews.preview_process)):
+            process.close()
+        sys.modules["__main__"], sys.path[:] = main_module, path
         logging.disable(was_disabled)
         if hub is None:
             os.environ.pop(settings.HUB_VARIABLE, None)

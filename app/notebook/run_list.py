@@ -56,7 +56,7 @@ class StoredRun:
         """A chart of this run at ``settings`` of its page, such as ``ratio=0.5``. MergingError lists what there is."""
         return draw_chart(chart, {"run": self.id}, settings)
 
-    def list_facts(self) -> list[str]:
+    def _describe_scores(self) -> list[str]:
         """The averages with their intervals, the H-score, the numbers of images and the seed, as text."""
         seed = "nothing random" if self.stored.seed is None else str(self.stored.seed)
         if self.stored.scores is None:
@@ -73,17 +73,22 @@ class StoredRun:
         from app import page_text
 
         facts = [("Run", page_text.plain_text(page_text.run_in_words(self.stored)))]
-        facts += [*zip(HEADS, self.list_facts(), strict=True), ("Tables", ", ".join(self.tables))]
+        facts += [*zip(HEADS, self._describe_scores(), strict=True), ("Tables", ", ".join(self.tables))]
         return html_forms.make_table(facts, [SCORES_NOTE, *page_text.marks_in_words([self.stored])], self.name)
 
 
 class RunList(list[StoredRun]):
     """Runs, shown in a notebook as a table."""
 
+    def __getitem__(self, index: Any) -> Any:
+        """A run, or the runs of a slice."""
+        found = super().__getitem__(index)
+        return RunList(found) if isinstance(index, slice) else found
+
     def _repr_html_(self) -> str:
         from app import page_text
 
-        rows = [(page_text.title_with_note(one.stored, one.name), *one.list_facts(), one.id) for one in self]
+        rows = [(page_text.title_with_note(one.stored, one.name), *one._describe_scores(), one.id) for one in self]
         notes = [SCORES_NOTE, *page_text.marks_in_words(one.stored for one in self)]
         return html_forms.make_table(rows, notes, f"{len(self)} runs", ("Name", *HEADS, "Id"))
 
@@ -127,6 +132,9 @@ class Comparison:
     def plot(self, chart: str = CHANGES, /, **settings: Any) -> go.Figure:
         """A chart of Compare at ``settings`` of the page. Raises MergingError, which lists what there is."""
         return draw_chart(chart, {"run": self.a.id, "run_b": self.b.id}, settings)
+
+    def __repr__(self) -> str:
+        return f"Comparison(a={self.a!r}, b={self.b!r})"
 
     def _repr_html_(self) -> str:
         from app import page_text

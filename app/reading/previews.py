@@ -87,7 +87,9 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
 
 
 def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:
-    """The opened checkpoints of a recipe, None if it would take long to compute their digests."""
+    """The opened checkpoints of a recipe, None if it would take long to compute their digests or those of its data."""
+    if recipe.data_files.to_plain():
+        return None
     opened = open_inputs(recipe, benchmark=page_data.benchmark())
     return opened if opened.unread_bytes <= listed_models.MAX_SMALL_BYTES else None
 
@@ -118,6 +120,11 @@ def request_preview(request: Request, key: str) -> None:
 def cancel_preview(key: str) -> None:
     """Drop the last request under ``key``."""
     preview_process().cancel(_session_key(key))
+
+
+def cancel_other_preview(request: Request, key: str) -> None:
+    """Drop the last request under ``key`` if it is another one and is not done."""
+    preview_process().cancel_other(_session_key(key), request)
 
 
 def _session_key(key: str) -> str:

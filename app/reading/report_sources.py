@@ -6,7 +6,7 @@ import importlib.metadata
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs
 
 from app import page_text
 from app.reading import expert_names, figures, page_data, samples
@@ -69,16 +69,16 @@ def shown_sources(
     return [run for run in runs if run is not None]
 
 
-def split_address(address: str) -> tuple[str, dict[str, str]]:
+def split_address(address: str) -> tuple[str, dict[str, str | list[str]]]:
     """The path and the query of a view's address, as ``view_state.relative_address`` writes it."""
     page, _, query = address.partition("?")
-    return page, dict(parse_qsl(query))
+    return page, {key: values if values[1:] else values[0] for key, values in parse_qs(query).items()}
 
 
 def run_ids_in_address(view_address: str) -> list[str]:
     """Ids of the runs that a view's address names."""
     query = split_address(view_address)[1]
-    run, runs = query.get(address.RUN), query.get(address.RUNS, "")
+    run, runs = (str(query.get(key, "")) for key in (address.RUN, address.RUNS))
     return [run] if run else [run_id for run_id in runs.split(",") if run_id]
 
 

@@ -19,9 +19,9 @@ OMITTED_KEYS = (
 ALIASES = "abcdefghijklmnopqrstuvwxyz"
 
 
-def step_yaml(query: Mapping[str, str], chart: str) -> str:
-    """YAML with the runs of the current view, by aliases, and a step that shows it; ``query`` is its address."""
-    view_query = {key: value for key, value in query.items() if key not in OMITTED_KEYS}
+def step_yaml(query: Mapping[str, str | list[str]], chart: str) -> str:
+    """YAML with the runs of the view at ``query``, by aliases, and a step that shows it, without lists of values."""
+    view_query = {key: value for key, value in query.items() if isinstance(value, str) and key not in OMITTED_KEYS}
     ids = [part for key in RUN_KEYS for part in view_query.get(key, "").split(",") if part]
     alias = dict(zip(dict.fromkeys(ids), ALIASES, strict=False))
     runs = {name: recipe for run_id, name in alias.items() if (recipe := _read_chain(run_id))}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
+from typing import Any
 
 import streamlit as st
 
@@ -94,7 +95,7 @@ def current_report() -> ReportDraft:
     return current_keeper().read_draft()
 
 
-def without_token(query: Mapping[str, str]) -> dict[str, str]:
+def without_token(query: Mapping[str, Any]) -> dict[str, Any]:
     """The query without the report's token, for links that must not open the report."""
     return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 

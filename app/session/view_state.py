@@ -106,9 +106,10 @@ def implied_query() -> dict[str, str]:
     return implied
 
 
-def view_query() -> dict[str, str]:
-    """The keys and values that restore this view, without the report's token."""
-    return without_token(implied_query() | st.query_params.to_dict())
+def view_query() -> dict[str, str | list[str]]:
+    """The keys and values that restore this view, without the report's token; several values of a key as a list."""
+    lists = {key: st.query_params.get_all(key) for key in st.query_params}
+    return without_token(implied_query() | {key: values if values[1:] else values[0] for key, values in lists.items()})
 
 
 def resolve_available(key: str, available: Sequence[str], first: str) -> tuple[str, str]:
@@ -237,7 +238,8 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 
 def relative_address() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    query = urlencode({key: value for key, value in view_query().items() if key not in DISPLAY_KEYS}, safe=",:;")
+    shown = {key: value for key, value in view_query().items() if key not in DISPLAY_KEYS}
+    query = urlencode(shown, doseq=True, safe=",:;")
     page = st.session_state.get(_PAGE_KEY, "")
     return f"{page}?{query}" if query else page
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 from app.session import pages
 from app.settings_file import apply_settings
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base.errors import MergingError
+from merging.base.text import first_few, printable
 
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest
@@ -25,6 +27,7 @@ MAIN_FILE = Path(__file__).resolve().parent.parent / "main.py"
 MAX_SECONDS = 120  # seconds that a page may take
 PAUSE_SECONDS = 0.5  # seconds between two checks of a page that computes
 WAITING_ICON = ":material/hourglass_top:"  # the icon of messages of such a page
+VALUE_KINDS = ("slider", "select_slider", "selectbox", "button_group", "multiselect", "toggle", "number_input")
 MAX_SLIDER_VALUES = 41  # of a slider whose charts are drawn in advance
 
 
@@ -60,12 +63,14 @@ class Headless:
 
     drawn_charts: dict[PageAddress, list[RecordedChart]] = field(default_factory=dict)
     notices: dict[PageAddress, list[str]] = field(default_factory=dict)
+    refusals: dict[PageAddress, str] = field(default_factory=dict)  # which value the page did not take; empty if all
 
     def open_charts(self, address: PageAddress, position: str) -> list[RecordedChart]:
         """The charts of a view, in their order. Raises SnapshotError, which begins with ``position``."""
         if address not in self.drawn_charts:
             app_test = _open_page(address, position)
             self.drawn_charts[address] = _run_page(app_test, address, position)
+            self.refusals[address] = _describe_refusal(app_test, address)
             self.notices[address] = [notice.value for notice in (*app_test.info, *app_test.warning)]
         return self.drawn_charts[address]
 
@@ -124,8 +129,7 @@ def _open_page(address: PageAddress, position: str) -> AppTest:
         app_test.switch_page(f"screens/{address.page}.py")
     except ValueError as error:
         raise SnapshotError(f"{position}: there is no page {address.page!r}.") from error
-    for key, value in address.query:
-        app_test.query_params[key] = value
+    app_test.query_params |= parse_qs(urlencode(address.query), keep_blank_values=True)
     return app_test
 
 
@@ -147,6 +151,29 @@ def is_waiting(app_test: AppTest) -> bool:
     """Whether a page still computes: it says so, or it has the button that stops a preview."""
     stops = (str(button.key).startswith("preview_stop_") for button in app_test.button)
     return any(WAITING_ICON in caption.value for caption in app_test.caption) or any(stops)
+
+
+def _describe_refusal(app_test: AppTest, address: PageAddress) -> str:
+    """A sentence about the first value of an address that its control does not show; empty if there is none."""
+    for key, asked in parse_qs(urlencode(address.query)).items():
+        widget = next((one for kind in VALUE_KINDS for one in app_test.get(kind) if one.key == key), None)
+        if widget is None or widget.value is None:
+            continue
+        shown, is_shown = widget.value if isinstance(widget.value, list | tuple) else [widget.value], False
+        if isinstance(widget.value, bool):
+            is_shown, choice = asked == [str(widget.value).lower()], "true, false"
+        elif options := list(getattr(widget, "options", ())):
+            is_shown = sorted(str(widget.format_func(value)) for value in shown) == sorted(asked)
+            choice = first_few(options, MAX_SLIDER_VALUES)
+        else:
+            limits = [getattr(widget, name, None) for name in ("min", "max")]
+            choice = " to ".join("any number" if limit is None else f"{limit:g}" for limit in limits)
+            with suppress(ValueError):
+                is_shown = [float(text) for text in asked] == [float(value) for value in shown]
+        if not is_shown:
+            wrong = ", ".join(map(printable, asked))
+            return f"On the page {address.page} the setting {key} cannot be {wrong}; it can be: {choice}."
+    return ""
 
 
 def _find_chart(recorded: Sequence[RecordedChart], key: str, address: PageAddress, position: str) -> RecordedChart:

@@ -102,7 +102,7 @@ def draw_style() -> None:
     st.html(css + (PRIMARY_TEXT_CSS if view_state.has_dark_ground() else ""))
 
 
-def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
+def draw_page_link(path: str, label: str, icon: str, width: Any = "content", **query: str | list[str]) -> None:
     """Draw a link to a page with state; it can be opened in a new tab like any other link."""
     query |= benchmark_choice.link_query()
     sign = f":material/{icon}:" if icon else None
@@ -188,10 +188,10 @@ def draw_address() -> None:
 def view_address() -> str:
     """The address that restores this view."""
     base, query = base_and_query()
-    return f"{base}?{urlencode(query)}" if query else base
+    return f"{base}?{urlencode(query, doseq=True)}" if query else base
 
 
-def base_and_query() -> tuple[str, dict[str, str]]:
+def base_and_query() -> tuple[str, dict[str, str | list[str]]]:
     """The address of the page, and the keys and values of this view, without the report's token."""
     base = (st.context.url or "http://localhost:8501/").split("?")[0]
     return base, view_state.view_query()

@@ -63,4 +63,5 @@ def frame_address(key: str) -> str:
     """The address of the chart ``key`` alone."""
     base, query = page_parts.base_and_query()
     shown = {name: value for name, value in query.items() if name not in (*view_state.DISPLAY_KEYS, *LESSON_KEYS)}
-    return f"{base}?{urlencode({address.FRAME: '1', address.SINGLE_CHART: key} | shown | {address.SINGLE_CHART: key})}"
+    query = {address.FRAME: "1", address.SINGLE_CHART: key} | shown | {address.SINGLE_CHART: key}
+    return f"{base}?{urlencode(query, doseq=True)}"

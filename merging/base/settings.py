@@ -25,6 +25,12 @@ def benchmark_folder() -> Path:
     return Path(folder).resolve() if folder else BUNDLED_FOLDER
 
 
+def check_benchmark() -> None:
+    """Raises StoreError if the folder of the default benchmark has no benchmark."""
+    if not ((folder := benchmark_folder()) / "tasks.json").is_file():
+        raise StoreError(f"{folder} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or unset it.")
+
+
 def store_root() -> Path:
     """The folder of this user's runs: $MERGESCOPE_STORE, else a folder in the user's cache directory.
 

@@ -21,6 +21,7 @@ from app.session.address import KEYS
 from app.snapshot.headless import MAX_SECONDS, is_waiting
 from app.widgets.chart_recorder import RecordedChart, record_charts
 from merging.base import settings
+from merging.base.errors import MergingError
 
 PAGES = [name for section in main.SECTIONS.values() for name, *_ in section]
 WITHOUT_CHARTS = {"methods", "models", "report", "lessons"}
@@ -81,6 +82,21 @@ def test_the_lines_draw_the_two_runs_that_are_compared(mergescope: ModuleType, n
     a, b = (runs(notebook_place)[title].id for title in (TIES, LWPTV))
     at = open_page("compare", {"run": a, "run_b": b, "compare_view": "images"})
     check(at, redrawn(at))
+
+
+def test_the_lines_and_the_link_keep_every_chosen_class(mergescope: ModuleType, open_app: Any) -> None:
+    query = {"map": "t-SNE alone", "data_set": "UCI digits", "classes": ["four", "six"]}
+    at = open_app("features", settings.BUNDLED_FOLDER, **query)
+    at.session_state["link_feature_map"] = True  # opens the menu
+    drawn = redrawn(at)
+    code = code_of(at)["feature_map"]
+    assert "classes=four&classes=six" in code and set(drawn["feature_map"][0].table["truth"]) == {"four", "six"}
+    assert any(text.value.startswith("http") and "classes=four&classes=six" in text.value for text in at.get("code"))
+    table = carry_out(code)[0].table("feature_map")
+    pd.testing.assert_frame_equal(table, drawn["feature_map"][0].table)
+    run = mergescope.run(drawn["feature_map"][1][0].id)
+    with pytest.raises(MergingError, match="classes cannot be four, eleven; it can be: zero, one, two"):
+        run.plot("feature_map", **query | {"classes": ("four", "eleven")})
 
 
 def test_the_lines_leave_the_lesson_out(mergescope: ModuleType, notebook_place: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -36,6 +39,25 @@ def test_the_result_is_that_of_the_library_and_draws_itself(mergescope: ModuleTy
     html = result._repr_html_()
     assert "LwPTV" in html and f"{len(result.state_dict)} tensors" in html and "saliency_matrix" in html
     assert inspect.signature(mergescope.merge) == inspect.signature(merging.merge)
+
+
+@pytest.mark.full
+def test_a_result_unpickles_where_mergescope_is_imported(
+    mergescope: ModuleType, tiny_family: tiny.Family, tmp_path: Path
+) -> None:
+    result = merged(mergescope, tiny_family)
+    (tmp_path / "result").write_bytes(pickle.dumps(result))
+    name = mergescope.__name__
+    code = f"import pickle, sys, {name}; result = pickle.loads(open(sys.argv[1], 'rb').read()); print(result.charts)"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "result")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.strip() == str(result.charts) == "['saliency_matrix', 'kept_share']"
 
 
 def test_a_chart_without_a_table_is_refused_in_a_sentence(mergescope: ModuleType, tiny_family: tiny.Family) -> None:

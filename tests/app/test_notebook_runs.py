@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,12 +22,22 @@ def test_the_list_has_every_merge_with_scores_n_and_seed(mergescope: ModuleType,
     stored = {run.id: run for run in runs(notebook_place).values() if run.kind == "merge"}
     assert {run.id for run in listed} == set(stored) and len(listed) == len(stored)
     assert [run.id for run in mergescope.runs("ties")] == [runs(notebook_place)[TIES].id]
+    assert listed[:2]._repr_html_().startswith("<b>2 runs</b>") and listed[0] is listed[:2][0]
     html = listed._repr_html_()
     row = next(row for row in re.findall(r"<tr>(.*?)</tr>", html) if f"<td>{runs(notebook_place)[TIES].id}</td>" in row)
     name, inside, outside, h_score, n, seed, _ = re.findall(r"<td>(.*?)</td>", row)
     assert name.startswith("TIES") and all(re.match(r"\d+\.\d % \[", cell) for cell in (inside, outside))
     assert re.fullmatch(r"\d+\.\d%", h_score) and re.fullmatch(r"\d+ \+ \d+", n) and seed == "nothing random"
     assert "†" not in html and "‡. One model per task" in html  # EMR is among them
+
+
+def test_a_folder_without_a_benchmark_is_named(
+    mergescope: ModuleType, notebook_place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tmp_path))
+    for read in (mergescope.runs, lambda: mergescope.run(LWPTV), lambda: mergescope.view("scores")):
+        with pytest.raises(MergingError, match=f"{tmp_path} has no tasks.json. Set MERGESCOPE_BENCHMARK to a"):
+            read()
 
 
 def test_own_runs_come_first_and_their_names_stay_text(
@@ -70,14 +81,25 @@ def test_a_chart_of_a_run_is_the_one_of_its_page(mergescope: ModuleType, noteboo
         ("saliency", {}, r"No page draws a chart 'saliency' of a run; there are: network_map, saliency_matrix"),
         ("saliency_matrix", {"prune_ratio": 0.5}, r"masks has no setting 'prune_ratio'; it has: .*ratio, shared_mask"),
         ("pair_depth", {}, r"draws no chart 'pair_depth'; its charts are: network_map, .*\. .*choose two experts"),
+        ("saliency_matrix", {"ratio": 7}, r"On the page masks the setting ratio cannot be 7; it can be: 0 to 1\."),
+        ("saliency_matrix", {"ratio": "abc"}, r"the setting ratio cannot be abc; it can be: 0 to 1\."),
+        ("saliency_matrix", {"shared_mask": "yes"}, r"shared_mask cannot be yes; it can be: true, false\."),
+        ("saliency_matrix", {"tensor_order": "up"}, r"tensor_order cannot be up; it can be: forward order, block"),
         ("drift_removed", {}, r"the chart drift_removed does not show run"),
     ],
 )
 def test_a_chart_that_cannot_be_drawn_is_refused_in_a_sentence(
-    mergescope: ModuleType, notebook_place: Path, chart: str, settings: dict[str, float], message: str
+    mergescope: ModuleType, notebook_place: Path, chart: str, settings: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(MergingError, match=message):
         mergescope.run(TIES).plot(chart, **settings)
+
+
+def test_runs_in_a_list_are_those_of_the_address(mergescope: ModuleType, notebook_place: Path) -> None:
+    run, other = mergescope.run(LWPTV), mergescope.run(TIES)
+    listed = run.plot("id_ood_scatter", runs=[run.id, other.id]).to_json()
+    assert listed == run.plot("id_ood_scatter", runs=f"{run.id},{other.id}").to_json()
+    assert listed != run.plot("id_ood_scatter").to_json()
 
 
 def test_two_runs_are_compared_as_on_the_page(mergescope: ModuleType, notebook_place: Path) -> None:
@@ -92,6 +114,7 @@ def test_two_runs_are_compared_as_on_the_page(mergescope: ModuleType, notebook_p
         assert changes.loc[task, "low"] <= changes.loc[task, "difference"] <= changes.loc[task, "high"]
     assert compared.plot().layout.meta["key"] == "compare_scores"
     assert compared.plot("compare_agreement").layout.meta["key"] == "compare_agreement"
+    assert repr(compared) == f"Comparison(a={a!r}, b={b!r})"
     html = compared._repr_html_()
     assert "seed 0" in html and "<th>n</th>" in html and html.count("<tr>") == len(changes)
 

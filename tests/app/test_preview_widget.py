@@ -51,6 +51,11 @@ class StandIn:
         self.stopped += 1
         del self.states[session]
 
+    def cancel_other(self, session: str, asked: PreviewRequest) -> None:
+        state = self.states.get(session)
+        if state is not None and not state.done and state.request != asked:
+            self.cancel(session)
+
     def answer(self, **changes: Any) -> None:
         (session,) = self.states
         self.states[session] = replace(self.states[session], **changes)
@@ -260,6 +265,31 @@ def test_a_stored_merge_is_answered_without_a_process(
     bench.answer(preview=preview, done=True)
     at.run()
     assert len(bench.asked) == 1 and "Preview (sampled)" in words(at) and "Stored scores" not in words(at)
+
+
+def test_stored_scores_stop_the_preview_of_an_earlier_recipe(
+    open_app: Any, library: Path, bench: StandIn, preview: Preview
+) -> None:
+    at = press(open_app("merge", library, chain=CHAIN), "Preview")
+    at.slider[0].set_value(0.2).run()
+    assert "Stored scores" in words(at) and bench.stopped == 1 and not bench.states
+    at.slider[0].set_value(0.9).run()
+    press(at, "Preview")
+    bench.answer(preview=preview, done=True)
+    at.slider[0].set_value(0.2).run()
+    assert "Stored scores" in words(at) and bench.stopped == 1 and bench.states  # a finished answer stays
+
+
+def test_stored_scores_are_not_looked_up_for_recipes_with_data_files(
+    library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark = Benchmark.load(library)
+    files = dict.fromkeys(benchmark.experts, "inputs.safetensors")
+    recipe = Recipe.build("regmean", {}, [], benchmark.pretrained, benchmark.experts, layer_inputs=files)
+    opened: list[Recipe] = []
+    monkeypatch.setattr(previews, "open_inputs", lambda recipe, **_: opened.append(recipe))
+    request = PreviewRequest(recipe=recipe.to_yaml(), benchmark="", store="")
+    assert recipe.data_files.layer_inputs and previews.find_stored_change(recipe, request, None) is None and not opened
 
 
 def test_a_point_of_a_sweep_answers_and_other_settings_are_previewed(

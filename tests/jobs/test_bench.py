@@ -99,6 +99,17 @@ def test_a_benchmark_that_was_made_anew_is_opened_anew(other_benchmark):
     assert "Letters" in titles[0] and "Glyphs" in titles[1]
 
 
+def test_an_unfinished_request_is_dropped_for_another_only(tiny_benchmark, monkeypatch):
+    bench, first, second = PreviewProcess("cpu"), request(tiny_benchmark, 0.2), request(tiny_benchmark, 0.4)
+    monkeypatch.setattr(bench, "_send", lambda session: None)
+    bench.send_request("a", first)
+    bench.cancel_other("a", first)
+    assert bench.find_state("a", first) is not None
+    bench.cancel_other("b", second)
+    bench.cancel_other("a", second)
+    assert bench.find_state("a", first) is None
+
+
 @pytest.mark.full
 def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
@@ -121,6 +132,8 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
         other = request(tiny_benchmark, 0.9, per_task=3)
         assert answered(bench, "a", other).preview.n == 18
         assert bench.find_state("a", asked) is None  # what was asked before is gone
+        bench.cancel_other("a", asked)
+        assert bench.find_state("a", other) is not None  # it is done
         bench.cancel("a")
         assert bench.find_state("a", other) is None
     finally:

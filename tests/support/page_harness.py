@@ -171,3 +171,6 @@ class AddressBar(dict[str, str]):
 
     def to_dict(self) -> dict[str, str]:
         return dict(self)
+
+    def get_all(self, key: str) -> list[str]:
+        return [self[key]]

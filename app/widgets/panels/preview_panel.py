@@ -50,9 +50,9 @@ NO_PREVIEW_NOTE = (
 def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float = math.inf) -> None:
     """Draw the preview of a recipe against a run (None: the pretrained model), or against the last previewed recipe.
 
-    Where the scores of both are stored, they are drawn at once, until *Preview* is pressed. ``key`` makes the widget
-    unique on the page. The numbers of an earlier recipe are only drawn, faintly, while those
-    of this ``recipe`` are computed. ``seconds`` are those to the first answer: short previews are live at first.
+    Where the scores of both are stored, they are drawn at once, with *live* too, until *Preview* is pressed; a preview
+    of an earlier recipe stops. ``key`` makes the widget unique on the page. The numbers of an earlier recipe are only
+    drawn, faintly, while those of this one are computed. ``seconds`` to the first answer: short previews start live.
     """
     if samples.is_whole_test_set():
         st.caption(NO_PREVIEW_NOTE)
@@ -68,6 +68,7 @@ def draw_preview(recipe: Recipe, reference: Run | None, key: str, seconds: float
     live = _session_values(_LIVE_KEYS).get(key, seconds < SHORT_SECONDS and not permissions.has_others())
     if stored:
         _note_recipe(request, key)
+        previews.cancel_other_preview(request, key)
     elif live and not session.is_single_chart() and previews.preview_state(request, key) is None:
         request_preview(request, key)
     state = previews.preview_state(request, key)

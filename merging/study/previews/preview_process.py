@@ -157,6 +157,13 @@ class PreviewProcess:
                 self._number += 1
                 self._process.send({"id": self._number, "session": session})  # no new request: only stops the last
 
+    def cancel_other(self, session: str, request: Request) -> None:
+        """Forget the request of a session if it is another one than ``request`` and not done."""
+        with self._lock:
+            last = self._requests.get(session)
+            if last is not None and not last.state.done and last.state.request != request:
+                self.cancel(session)
+
     @property
     def pid(self) -> int:
         """The number of the process; 0 if there is none now."""
