@@ -101,7 +101,7 @@ def _find_scores(run_id: str) -> Point | None:
 
 def _find_pretrained(opened: OpenedRecipe) -> Run | None:
     """The stored evaluation of a recipe's pretrained model, as the network that its file describes."""
-    run = page_data.references(page_data.benchmark().digest, page_data.stored_runs()).get(PRETRAINED)
+    run = page_data.references(page_data.benchmark().digest, page_data.page_runs()).get(PRETRAINED)
     is_stated = opened.recipe.architecture or opened.recipe.activation
     return run if run and not is_stated and run.inputs == {PRETRAINED: opened.digests()[PRETRAINED]} else None
 
