@@ -75,8 +75,8 @@ def merged_in_app(at: Any) -> Run:
 
 def on_command_line(line: str, store: Store, tmp_path: Path) -> Run:
     """The run that a command line of the app computes, in another store."""
-    python, dash, package, *arguments = shlex.split(line)
-    assert (python, dash, package) == ("python", "-m", "merging")
+    program, *arguments = shlex.split(line)
+    assert program == "mergescope"
     arguments[arguments.index("--out") + 1] = str(tmp_path / "merged.safetensors")
     assert main([*arguments, "--no-evaluate"]) == 0
     (run,) = store.list_runs()

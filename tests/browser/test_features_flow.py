@@ -9,6 +9,7 @@ from browser_tab import App
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
+MEASURE = re.compile("^Measure")  # features alone, or with one map of all
 PATIENCE = 180_000  # ms: one job a model, each a process of its own
 PANEL = """() => {
   const chart = document.querySelector('.js-plotly-plot'), layout = chart._fullLayout;
@@ -47,7 +48,7 @@ def draw_lasso(app: App) -> None:
 
 def test_a_lasso_shows_the_images_under_it(app: App) -> None:
     page = app.open("/features").page
-    page.get_by_role("button", name="Measure", exact=True).click(timeout=PATIENCE)
+    page.get_by_role("button", name=MEASURE).click(timeout=PATIENCE)
     page.wait_for_selector(".js-plotly-plot .main-svg", timeout=PATIENCE)
     expect(page.locator(".st-key-missing_features")).to_have_count(0, timeout=PATIENCE)
     app.settled().charted()
@@ -69,7 +70,7 @@ def test_the_way_of_a_merge_is_played_without_a_gap(app: App, lwptv_run: str) ->
     for key in ("features", "merge_path"):
         missing = page.locator(f".st-key-missing_{key}")
         if missing.count():
-            missing.get_by_role("button", name="Measure", exact=True).click(timeout=PATIENCE)
+            missing.get_by_role("button", name=MEASURE).click(timeout=PATIENCE)
             expect(missing).to_have_count(0, timeout=PATIENCE)
             app.settled()
     app.charted()

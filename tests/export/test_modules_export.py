@@ -49,7 +49,7 @@ def test_modules_load_from_an_export(adapted, tiny_benchmark, to, tmp_path):
 def test_the_card_says_what_was_learned_from_which_images(adapted, tmp_path):
     export(adapted, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "## Modules" in card and "merging.load_modules(folder)" in card
+    assert "## Modules" in card and "mergescope.load_modules(folder)" in card
     learned = {"twin": "It learned from training images.", "mass": ""}.get(adapted.adapt, "† Adapted on these images")
     assert learned in card and ("earned from" in card or "dapted on" in card) == (adapted.adapt != "mass")
     counts = {"twin": "The methods used 4 training images of each task (seed 0).", "mass": ""}
