@@ -136,3 +136,12 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield opened
     page_data.job_queue().close()
     forget()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser of this process, which may have only one."""
+    from browser_tab import launch_chromium
+
+    with launch_chromium() as browser:
+        yield browser

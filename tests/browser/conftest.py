@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_library
 from app_server import serve
-from browser_tab import App, launch_chromium, new_tab
+from browser_tab import App, new_tab
 from playwright.sync_api import Browser, BrowserContext
 
 from merging.study.runs.run_store import Store
@@ -34,13 +34,6 @@ def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The address of the app on the tiny benchmark, with a store that is empty at first."""
     with serve(library, tmp_path_factory.mktemp("browser")) as url:
         yield url
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    """The browser; the tests fail where there is none, because a skipped test proves nothing."""
-    with launch_chromium() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from app_server import find_free_port, serve_with
-from browser_tab import PATIENCE, launch_chromium, new_tab
+from browser_tab import PATIENCE, new_tab
 from installed_package import Environment, clean_variables
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 pytestmark = [pytest.mark.full, pytest.mark.browser]
 # What a folder may hold in which somebody starts the command.
@@ -86,11 +86,8 @@ def test_it_listens_on_this_machine_and_refuses_foreign_names(address: str) -> N
         assert json.load(answer)["allowedOrigins"] == []
 
 
-def test_a_merge_from_a_page_is_stored(address: str, folder: Path) -> None:
-    with (
-        launch_chromium() as browser,
-        contextlib.closing(browser.new_context(viewport={"width": 1400, "height": 1100})) as context,
-    ):
+def test_a_merge_from_a_page_is_stored(address: str, folder: Path, chromium: Browser) -> None:
+    with contextlib.closing(chromium.new_context(viewport={"width": 1400, "height": 1100})) as context:
         app = new_tab(context, address)
         app.open("/").page.locator(".js-plotly-plot .main-svg").first.wait_for(timeout=PATIENCE)
         app.open("/masks").charted()
