@@ -9,7 +9,7 @@ from browser_tab import App
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
-MEASURE = re.compile("^Measure")  # features alone, or with one map of all
+MEASURE = re.compile("^Measure($|, with)")  # features alone, or with one map of all
 PATIENCE = 180_000  # ms: one job a model, each a process of its own
 PANEL = """() => {
   const chart = document.querySelector('.js-plotly-plot'), layout = chart._fullLayout;
