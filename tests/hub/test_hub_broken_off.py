@@ -151,7 +151,7 @@ def test_a_mirror_with_another_file_is_noticed_before_it_comes(loopback: Loopbac
 
 
 def test_a_server_that_falls_silent_is_asked_again(loopback, model, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(download, "STALL_SECONDS", 1.0)
     loopback.fail(port=STORAGE, stall=200_000)
     assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES
     assert ranges(loopback) == ["", "bytes=200000-"]
