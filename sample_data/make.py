@@ -23,9 +23,9 @@ import torch
 import torch.multiprocessing as processes
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
-from build import check, corpus, export, finetune, notices, pretrain  # noqa: E402
+from sample_data.build import check, corpus, export, finetune, notices, pretrain  # noqa: E402
 
 STAGES = ("images", "pretrain", "finetune", "export", "check")
 STARTED = time.monotonic()
@@ -47,7 +47,7 @@ def draw_images(work: Path) -> None:
 
 
 def _pretrain_worker(rank: int, workers: int, work: Path) -> None:
-    pretrain.run(rank, workers, work / "images", work, print_progress)
+    pretrain.run_pretraining(rank, workers, work / "images", work, print_progress)
 
 
 def pretrain_tower(work: Path) -> None:
@@ -59,7 +59,7 @@ def pretrain_tower(work: Path) -> None:
 def _tune_worker(rank: int, lists: list[list[str]], work: Path) -> None:
     torch.set_num_threads(1)
     for name in lists[rank]:
-        finetune.save(name, work / "images", work, print_progress)
+        finetune.tune_and_save(name, work / "images", work, print_progress)
 
 
 def fine_tune(work: Path) -> None:
@@ -72,11 +72,11 @@ def fine_tune(work: Path) -> None:
 
 def export_files(work: Path, out: Path) -> None:
     """Writes the files of the repository."""
-    export.models(work / "images", work, out)
-    export.data(work / "images", out)
-    export.task_list(out)
+    export.write_models(work / "images", work, out)
+    export.write_data(work / "images", out)
+    export.write_task_list(out)
     notices.write(out, export.package_versions())
-    export.manifest(out)
+    export.write_manifest(out)
     total = sum(path.stat().st_size for pattern in export.GENERATED for path in out.glob(pattern))
     print_progress(f"wrote {out}: {total / 1e6:.1f} MB")
 
@@ -106,7 +106,7 @@ def main() -> int:
         elif stage == "export":
             export_files(arguments.work, arguments.out)
         else:
-            passed = check.run(arguments.out, print_progress)
+            passed = check.check_floors(arguments.out, print_progress)
     return 0 if passed else 1
 
 

@@ -1,4 +1,7 @@
-"""Draws every image: for each task its web (pretraining), train, validation and test images, and the broad mix."""
+"""Draws every image: for each task its web (pretraining), train, validation and test images, and the broad mix.
+
+"more" are further test images, from the same sources as "test" and none of them twice.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from sample_data.build import drawings, fonts, land, textures
 from sample_data.build.compose import Style, compose, draw_contrasting_colors, finish
 from sample_data.build.tasks import CYRILLIC, EMOJI, FASHION, FLAGS, GREEK, KANA, LETTERS, SYMBOLS, TASKS, Task
 
-WEB_IN_DOMAIN, WEB_OUT_OF_DOMAIN, VALIDATION, TEST = 1500, 7000, 400, 500
+WEB_IN_DOMAIN, WEB_OUT_OF_DOMAIN, VALIDATION, TEST, MORE = 1500, 7000, 400, 500, 240
 EASY = Style()
 OUTSIDE = Style(rotate=10, shift=0.08, scale=(0.75, 1.0), shear=0.1, light=0.2, noise=0.07)
 HAND = Style(
@@ -54,6 +57,7 @@ class LabelDraw:
     """The random streams of one set of images: numpy for choices, torch for the warps. Seeded by the set's name."""
 
     def __init__(self, name: str, seed: int) -> None:
+        self.seed = seed
         code = zlib.crc32(f"{seed}/{name}".encode())
         self.choice = np.random.default_rng(code)
         self.pixels = torch.Generator().manual_seed(code)
@@ -65,10 +69,12 @@ class LabelDraw:
 
 
 def draw_set(task: Task, split: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """`count` images (n, 32, 32, 3) uint8 and labels (n,) of one task and split."""
+    """At most `count` images (n, 32, 32, 3) uint8 and labels (n,) of one task and split: fewer if its source ends."""
     draw = LabelDraw(f"{task.key}/{split}", seed)
     if task.key == "fashion":
         return _fashion(split, count, draw)
+    if task.key == "uci_digits" and split == "more":
+        count = min(count, 10 * min(len(pool) for pool in _list_unused_scans(seed)))
     labels = draw.labels(count, len(task.class_names))
     if task.key in ("land", "textures"):
         return _surfaces(task.key, labels, draw), labels
@@ -79,7 +85,7 @@ def _sprites(task: Task, split: str, labels: np.ndarray, draw: LabelDraw) -> tor
     if task.key == "uci_digits":
         return _scanned_digits(split, labels, draw)
     if task.key in CHARACTERS:
-        fonts_split = split if split in fonts.SPLITS else "train"
+        fonts_split = {"validation": "validation", "test": "test", "more": "test"}.get(split, "train")
         files = fonts.handwritten_files(fonts_split) if task.key == "digits" else fonts.general_files(fonts_split)
         masks = fonts.draw_many(list(CHARACTERS[task.key]), labels, files, draw.choice)
         return torch.from_numpy(_add_neighbors(masks, files, draw) if task.key == "street" else masks)
@@ -140,27 +146,45 @@ def _scanned_digits(split: str, labels: np.ndarray, draw: LabelDraw) -> torch.Te
     """UCI's 8 x 8 scans as masks: the first 1000 for pretraining, 150 to validate, the rest to test."""
     from sklearn.datasets import load_digits
 
-    bunch = load_digits()
-    part = {"web": slice(0, 1000), "validation": slice(1000, 1150), "test": slice(1150, None)}[split]
-    scans, truth = bunch.images[part] / 16, bunch.target[part]
-    pools = [np.flatnonzero(truth == k) for k in range(10)]
+    pools = _list_unused_scans(draw.seed) if split == "more" else _list_scans(split)
     order = (
         _draw_without_repeats(pools, labels, draw)
-        if split == "test"
+        if split in ("test", "more")
         else [draw.choice.choice(pools[k]) for k in labels]
     )
-    small = torch.from_numpy(scans[order]).float().unsqueeze(1)
+    small = torch.from_numpy(load_digits().images[order] / 16).float().unsqueeze(1)
     masks = torch.nn.functional.interpolate(small, (40, 40), mode="bilinear", align_corners=False)
     padded = torch.nn.functional.pad(masks, (4, 4, 4, 4)).squeeze(1)
     return (padded * 255).round().to(torch.uint8)
 
 
+def _list_scans(split: str) -> list[np.ndarray]:
+    """The numbers of a split's scans, by digit."""
+    from sklearn.datasets import load_digits
+
+    start, stop = {"web": (0, 1000), "validation": (1000, 1150)}.get(split, (1150, None))
+    truth = load_digits().target[start:stop]
+    return [start + np.flatnonzero(truth == k) for k in range(10)]
+
+
+def _list_unused_scans(seed: int) -> list[np.ndarray]:
+    """The numbers of the scans to test that "test" does not have, by digit."""
+    first = LabelDraw("uci_digits/test", seed)
+    pools = _list_scans("test")
+    used = _draw_without_repeats(pools, first.labels(TEST, 10), first)
+    return [np.setdiff1d(pool, used) for pool in pools]
+
+
 def _fashion(split: str, count: int, draw: LabelDraw) -> tuple[np.ndarray, np.ndarray]:
     """Fashion-MNIST without two classes, padded to 32: train's images in three disjoint runs, t10k for the test."""
-    stem = "t10k" if split == "test" else "train"
+    stem = "t10k" if split in ("test", "more") else "train"
     images, truth = _idx(f"{stem}-images-idx3-ubyte"), _idx(f"{stem}-labels-idx1-ubyte")
     start, stop = {"train": (0, 36000), "web": (36000, 42000), "validation": (42000, 48000)}.get(split, (0, 10000))
     pools = [start + np.flatnonzero(truth[start:stop] == old) for old in FASHION.values()]
+    if split == "more":
+        first = LabelDraw("fashion/test", draw.seed)
+        used = _draw_without_repeats(pools, first.labels(TEST, len(pools)), first)
+        pools = [np.setdiff1d(pool, used) for pool in pools]
     labels = draw.labels(count, len(pools))
     rows = _draw_without_repeats(pools, labels, draw)
     padded = np.pad(images[rows], ((0, 0), (2, 2), (2, 2)))
@@ -186,7 +210,8 @@ def draw_all(folder: Path, seed: int, say: Callable[[str], None]) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     for task in TASKS:
-        sizes = {"web": WEB_IN_DOMAIN if task.in_domain else WEB_OUT_OF_DOMAIN, "validation": VALIDATION, "test": TEST}
+        web = WEB_IN_DOMAIN if task.in_domain else WEB_OUT_OF_DOMAIN
+        sizes = {"web": web, "validation": VALIDATION, "test": TEST, "more": MORE}
         if task.in_domain:
             sizes["train"] = task.train
         for split, count in sizes.items():

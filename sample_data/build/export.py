@@ -53,7 +53,7 @@ def write_models(images: Path, work: Path, out: Path) -> None:
 
 
 def write_data(images: Path, out: Path) -> None:
-    """Per task: exemplars from the training images, and the test images in a choosing and a reporting half."""
+    """Per task: exemplars from the training images, and the test images: a choosing half, the others for reporting."""
     (out / "data").mkdir(parents=True, exist_ok=True)
     for task in TASKS:
         pixels, labels = corpus.load(images, f"{task.key}_test")
@@ -62,13 +62,17 @@ def write_data(images: Path, out: Path) -> None:
             train_pixels, train_labels = corpus.load(images, f"{task.key}_train")
             arrays["exemplar_images"] = np.array(train_pixels[:EXEMPLARS])
             arrays["exemplar_labels"] = train_labels[:EXEMPLARS]
-        for half, part in (("choosing", slice(0, HALF)), ("reporting", slice(HALF, 2 * HALF))):
-            arrays[f"{half}_images"], arrays[f"{half}_labels"] = np.array(pixels[part]), labels[part]
+        more_pixels, more_labels = corpus.load(images, f"{task.key}_more")
+        arrays["choosing_images"], arrays["choosing_labels"] = np.array(pixels[:HALF]), labels[:HALF]
+        arrays["reporting_images"] = np.concatenate([pixels[HALF : 2 * HALF], more_pixels])
+        arrays["reporting_labels"] = np.concatenate([labels[HALF : 2 * HALF], more_labels])
         np.savez_compressed(out / f"data/{task.key}.npz", **arrays)
 
 
-def counts(task: Task) -> dict[str, int]:
+def counts(task: Task, out: Path) -> dict[str, int]:
     """How many images each use of the task has; the first three are not in the repository."""
+    with np.load(out / f"data/{task.key}.npz") as data:
+        reporting = len(data["reporting_labels"])
     web = corpus.WEB_IN_DOMAIN if task.in_domain else corpus.WEB_OUT_OF_DOMAIN
     used = {
         "pretraining": web,
@@ -76,7 +80,7 @@ def counts(task: Task) -> dict[str, int]:
         "validation": corpus.VALIDATION,
         "exemplar": EXEMPLARS if task.in_domain else 0,
         "choosing": HALF,
-        "reporting": HALF,
+        "reporting": reporting,
     }
     return used
 
@@ -92,7 +96,7 @@ def write_task_list(out: Path) -> None:
             "descriptions": task.descriptions,
             "source": task.source,
             "license": task.license,
-            "counts": counts(task),
+            "counts": counts(task, out),
         }
         for task in TASKS
     ]
@@ -134,7 +138,7 @@ def write_manifest(out: Path) -> None:
     content = {
         "version": 1,
         "files": files,
-        "counts": {task.key: counts(task) for task in TASKS},
+        "counts": {task.key: counts(task, out) for task in TASKS},
         "made_by": "python sample_data/make.py",
         "seeds": {"data": DATA_SEED, "pretraining": pretrain.SEED, "fine_tuning": finetune.SEED},
         "steps": {"pretraining": pretrain.STEPS}
