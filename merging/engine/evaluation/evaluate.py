@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,8 @@ from merging.engine.evaluation.image_features import (
 )
 from merging.engine.evaluation.stored_features import FeaturePredictions, StoredFeatures
 from merging.engine.modules.modules import Modules
+from merging.engine.outputs import MERGED
+from merging.images.benchmarks.answers import Correctness, SplitAnswers
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.images.benchmarks.metrics import individual, wilson
 from merging.images.benchmarks.referenced_images import Images
@@ -54,9 +56,9 @@ def evaluate(
     Raises:
         Cancelled: the caller cancelled; checked between two batches.
     """
-    keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    evaluated = [EvaluatedModel("", model, keys, modules, stored_features)]
-    return score_table(_count_correct(evaluated, benchmark, splits, context))
+    return evaluate_answers(
+        model, benchmark, splits=splits, tasks=tasks, context=context, modules=modules, stored_features=stored_features
+    ).scores
 
 
 def evaluate_per_task(
@@ -72,27 +74,72 @@ def evaluate_per_task(
     The score of a task without a model is the mean over all models, because none of them is the right one.
     """
     evaluated = list_task_models(models, benchmark, stored_features)
-    return score_table(_count_correct(evaluated, benchmark, splits, context))
+    return evaluate_models(evaluated, benchmark, splits, context).scores
 
 
-SplitCount = tuple[str, Task, str, int, int]  # model, task, split, correct, n
+class Evaluation(NamedTuple):
+    """A table of scores as from ``evaluate``, and the answers that it counts, by data set and split."""
+
+    scores: pd.DataFrame
+    answers: tuple[SplitAnswers, ...]
+
+    @property
+    def correctness(self) -> Correctness:
+        """{data set: (n,)}, see ``SplitAnswers``; of an evaluation on one split."""
+        return {answers.task: answers.correctness for answers in self.answers}
 
 
-def _count_correct(
-    models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
-) -> list[SplitCount]:
-    """The numbers of correct predictions by model, task and split, one model after another."""
+def evaluate_answers(
+    model: Source,
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    tasks: Sequence[str] | None = None,
+    context: Context = QUIET,
+    modules: Modules | None = None,
+    stored_features: StoredFeatures | None = None,
+) -> Evaluation:
+    """The scores of ``evaluate``, with the answers. Raises Cancelled."""
+    keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
+    evaluated = [EvaluatedModel("", model, keys, modules, stored_features)]
+    return evaluate_models(evaluated, benchmark, splits, context)
 
-    def count_on(device: torch.device) -> list[SplitCount]:
-        results = predict_splits(models, benchmark, splits, context.on_device(device))
-        counts = [(result.model, result.task, result.split, result.correct, result.n) for result in results]
-        order = {model.name: number for number, model in enumerate(models)}
-        return sorted(counts, key=lambda count: order[count[0]])  # by model
 
-    counts, oom_warnings = retry_on_oom(choose_device(context.device), count_on)
+def evaluate_models(
+    models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str] = SPLITS, context: Context = QUIET
+) -> Evaluation:
+    """The evaluation of one model without a name, or of the models of ``list_task_models``. Raises Cancelled."""
+
+    def predict_on(device: torch.device) -> list[SplitPrediction]:
+        predictions = predict_splits(models, benchmark, splits, context.on_device(device))
+        return [prediction.without_features() for prediction in predictions]
+
+    predictions, oom_warnings = retry_on_oom(choose_device(context.device), predict_on)
     for sentence in oom_warnings:
         context.warn(sentence)
-    return counts
+    order = {model.name: number for number, model in enumerate(models)}
+    return summarize_predictions(sorted(predictions, key=lambda prediction: order[prediction.model]))
+
+
+def summarize_predictions(predictions: Sequence[SplitPrediction]) -> Evaluation:
+    """The evaluation of one model without a name, or of several models by name, from their predictions."""
+    by_split: dict[tuple[str, str], list[SplitPrediction]] = {}
+    for prediction in predictions:
+        by_split.setdefault((prediction.task.key, prediction.split), []).append(prediction)
+    return Evaluation(score_table(predictions), tuple(map(join_predictions, by_split.values())))
+
+
+def join_predictions(predictions: Sequence[SplitPrediction]) -> SplitAnswers:
+    """The answers of several models to the images of the same split."""
+    first = predictions[0]
+    return SplitAnswers(
+        first.task.key,
+        first.split,
+        tuple(one.model or MERGED for one in predictions),
+        np.stack([one.predicted for one in predictions]).astype(np.int64),
+        np.stack([one.margins for one in predictions]).astype(np.float64),
+        first.labels,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +171,10 @@ class SplitPrediction:
     predicted: NDArray[np.int64]  # (n,)
     labels: NDArray[np.int64]  # (n,)
     margins: NDArray[np.float32]  # (n,), see ``cosine_margins``
+
+    def without_features(self) -> SplitPrediction:
+        """The same without the features, which take much more memory."""
+        return replace(self, features=self.features[:0])
 
     @property
     def correct(self) -> int:
@@ -248,9 +299,9 @@ class _BenchmarkImages:
         return images_and_labels
 
 
-def score_table(counts: Iterable[SplitCount]) -> pd.DataFrame:
+def score_table(predictions: Iterable[SplitPrediction]) -> pd.DataFrame:
     """A table of scores, a row per task and split; ``metrics.individual`` combines the scores of several models."""
-    rows = [{"model": model, **_build_score_row(task, split, correct, n)} for model, task, split, correct, n in counts]
+    rows = [{"model": one.model, **_build_score_row(one.task, one.split, one.correct, one.n)} for one in predictions]
     table = pd.DataFrame(rows, columns=["model", *COLUMNS])
     tables = {str(name): rows.drop(columns="model") for name, rows in table.groupby("model", sort=False)}
     has_names = any(tables)  # the only model of ``evaluate`` has an empty name

@@ -53,7 +53,7 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
         context.warn(sentence)
     if pretrained_scores := scored.get(PRETRAINED):
         store_reference(
-            store, benchmark, PRETRAINED, pretrained_scores.table, seconds / len(models), run.device, warnings
+            store, benchmark, PRETRAINED, pretrained_scores.evaluation, seconds / len(models), run.device, warnings
         )
         measured = measured.with_row(
             MeasuredRow(PRETRAINED, pretrained_scores.scores, pretrained_scores.right_answers, run=ids[PRETRAINED])

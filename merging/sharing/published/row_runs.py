@@ -145,7 +145,7 @@ class _RowComputation:
         store_encoding_rate(self.experiment_run, self.benchmark, models, seconds)
         for row, _ in merged_rows:
             scored_model = scored[row.run_id]
-            known_scores = KnownScores(scored_model.table, seconds / len(merged_rows))
+            known_scores = KnownScores(scored_model.evaluation, seconds / len(merged_rows))
             self._execute(row, context.without_progress(), known_scores=known_scores)
             self.store.delete_models(row.run_id)
             self._store_row(MeasuredRow(row.variant, scored_model.scores, scored_model.right_answers, run=row.run_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from merging.base.devices import choose_device, retry_on_oom
-from merging.engine.evaluation.evaluate import EvaluatedModel, SplitCount, predict_splits, score_table
+from merging.engine.evaluation.evaluate import (
+    EvaluatedModel,
+    Evaluation,
+    SplitPrediction,
+    predict_splits,
+    summarize_predictions,
+)
 from merging.engine.evaluation.stored_features import StoredFeatures
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.images.benchmarks.image_draws import REPORTING
@@ -23,15 +29,19 @@ RightAnswers = dict[str, NDArray[np.bool_]]
 
 @dataclass(frozen=True, eq=False)
 class ScoredModel:
-    """A model's scores as from ``evaluate``, and which answers on the reporting images are right: {task: (n,) bool}."""
+    """The evaluation of one model."""
 
-    table: pd.DataFrame
-    right_answers: RightAnswers
+    evaluation: Evaluation
+
+    @property
+    def right_answers(self) -> RightAnswers:
+        """Which answers on the reporting images are right: {task: (n,) bool}."""
+        return {one.task: one.is_right[0] for one in self.evaluation.answers if one.split == REPORTING}
 
     @property
     def scores(self) -> dict[str, TaskScore]:
         """Its accuracies on the reporting images, by task."""
-        return read_task_scores(self.table)
+        return read_task_scores(self.evaluation.scores)
 
 
 def score_together(
@@ -40,14 +50,11 @@ def score_together(
     """{name: scores} of models with distinct names, each on its own tasks. Raises Cancelled."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
-        counts: dict[str, list[SplitCount]] = {part.name: [] for part in models}
-        right: dict[str, RightAnswers] = {part.name: {} for part in models}
-        for answers in predict_splits(models, benchmark, SPLITS, context.on_device(on)):
-            # The name of the model stays empty: each model gets a table of its own.
-            counts[answers.model].append(("", answers.task, answers.split, answers.correct, answers.n))
-            if answers.split == REPORTING:
-                right[answers.model][answers.task.key] = answers.predicted == answers.labels
-        return {name: ScoredModel(score_table(each), right[name]) for name, each in counts.items()}
+        by_model: dict[str, list[SplitPrediction]] = {part.name: [] for part in models}
+        for prediction in predict_splits(models, benchmark, SPLITS, context.on_device(on)):
+            # Without a name, each model gets a table of its own.
+            by_model[prediction.model].append(replace(prediction.without_features(), model=""))
+        return {name: ScoredModel(summarize_predictions(each)) for name, each in by_model.items()}
 
     scored, warnings = retry_on_oom(choose_device(context.device), scored_on)
     for sentence in warnings:

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 from merging.base.devices import choose_device, describe_device
 from merging.base.files.records import write_json
 from merging.base.files.short_digest import short_digest
-from merging.base.files.tables import SCORES, write_table
-from merging.engine.evaluation.evaluate import evaluate as evaluate_model
+from merging.engine.evaluation.evaluate import Evaluation, evaluate_answers
 from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
 from merging.images.benchmarks.image_draws import read_benchmark_facts
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.runs.estimate import EVALUATING
 from merging.study.runs.run import FACTS, Run
+from merging.study.runs.run_answers import write_evaluation
 from merging.study.runs.run_facts import run_facts
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 
 def find_references(
@@ -44,11 +44,11 @@ def find_references(
             started = time.monotonic()
             warnings: list[str] = []
             model_context = replace(parts[name], warn=warnings.append)
-            scores = evaluate_model(
+            evaluation = evaluate_answers(
                 checkpoint, benchmark, stored_features=store.features_folder(run_id), context=model_context
             )
             seconds = time.monotonic() - started
-            _write_reference(store, benchmark, run_id, name, digest, scores, seconds, context.device, warnings)
+            _write_reference(store, benchmark, run_id, name, digest, evaluation, seconds, context.device, warnings)
         if run := store.find(run_id):
             runs[name] = run
     return runs
@@ -60,14 +60,14 @@ def reference_id(benchmark: Benchmark, name: str) -> str:
 
 
 def store_reference(
-    store: Store, benchmark: Benchmark, name: str, scores: pd.DataFrame, seconds: float, device: str,
+    store: Store, benchmark: Benchmark, name: str, evaluation: Evaluation, seconds: float, device: str,
     warnings: Sequence[str] = (),
 ) -> str:  # fmt: skip
-    """Store the scores of a reference model on all tasks, unless they are stored; returns their id."""
+    """Store the evaluation of a reference model on all tasks, unless they are stored; returns their id."""
     digest = DIGESTS.digest(benchmark.models()[name].open(name))
     run_id = _make_id(digest, benchmark)
     if not store.has_run(run_id):
-        _write_reference(store, benchmark, run_id, name, digest, scores, seconds, device, warnings)
+        _write_reference(store, benchmark, run_id, name, digest, evaluation, seconds, device, warnings)
     return run_id
 
 
@@ -81,7 +81,7 @@ def _write_reference(
     run_id: str,
     name: str,
     digest: str,
-    scores: pd.DataFrame,
+    evaluation: Evaluation,
     seconds: float,
     device: str,
     warnings: Sequence[str],
@@ -90,7 +90,7 @@ def _write_reference(
     titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
     in_domain_tasks = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
     with store.write_run(run_id) as folder:
-        schema = write_table(folder, SCORES, scores)
+        schemas = write_evaluation(folder, evaluation)
         facts = run_facts(
             run_id=run_id,
             kind=kind,
@@ -106,7 +106,7 @@ def _write_reference(
             benchmark=benchmark.digest,
             work={},
             models={},
-            tables={SCORES: schema},
+            tables=schemas,
             **read_benchmark_facts(benchmark.folder),
         )
         write_json(folder / FACTS, facts)

@@ -15,6 +15,7 @@ from merging.base.errors import StoreError
 from merging.base.files.atomic import DamagedError
 from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.files.tables import SCORES, Columns
+from merging.images.benchmarks.answers import ANSWERS
 from merging.models.families import Parameter, Role
 from merging.recipes.chain_rules import parse_step_entry
 from merging.recipes.presets import name_of
@@ -142,8 +143,8 @@ class Run:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables, without the scores."""
-        return tuple(name for name in self.result.schemas if name != SCORES)
+        """Names of the tables, without the scores and the answers that they count."""
+        return tuple(name for name in self.result.schemas if name not in (SCORES, ANSWERS))
 
     def table(self, name: str) -> pd.DataFrame:
         """One of the tables.

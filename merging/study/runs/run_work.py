@@ -33,14 +33,14 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.study.runs.opened_recipe import OpenedRecipe
 from merging.study.runs.run import FACTS, RECIPE, Run
+from merging.study.runs.run_answers import write_evaluation
 from merging.study.runs.run_facts import run_facts
 from merging.study.runs.run_store import Store
 from merging.study.runs.whole_tensors import tensors_on_workers
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from merging.engine.evaluation.evaluate import Evaluation
     from merging.engine.learning.learning_state import LearningState
     from merging.engine.modules.modules import Modules
 
@@ -68,9 +68,9 @@ class ChainImages:
 
 @dataclass(frozen=True, eq=False)
 class KnownScores:
-    """A table of scores like that of ``evaluate``, computed together with other models, and the seconds it took."""
+    """An evaluation that was computed together with those of other models, and the seconds it took."""
 
-    table: pd.DataFrame
+    evaluation: Evaluation
     seconds: float
 
 
@@ -220,10 +220,14 @@ class RunWork:
         if self.benchmark is None:
             return
         if self.known_scores is not None:
-            self.schemas[SCORES] = write_table(folder, SCORES, self.known_scores.table)
+            self.schemas |= write_evaluation(folder, self.known_scores.evaluation)
             self.seconds[EVALUATING] = self.known_scores.seconds
             return
-        from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task  # its imports take a while
+        from merging.engine.evaluation.evaluate import (  # its imports take a while
+            evaluate_answers,
+            evaluate_models,
+            list_task_models,
+        )
         from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
         from merging.study.runs.scores_on_workers import store_answers_of_workers
 
@@ -234,7 +238,8 @@ class RunWork:
             self.store.features_folder(self.run_id),
         )
         if self.recipe.per_task:
-            scores = evaluate_per_task(paths, self.benchmark, stored_features=stored_features, context=context)
+            models = list_task_models(paths, self.benchmark, stored_features)
+            evaluation = evaluate_models(models, self.benchmark, context=context)
         else:
             modules = self._read_modules(folder)
             if modules is None:
@@ -245,12 +250,12 @@ class RunWork:
             predicts_task = modules is not None and modules.method.candidate_tasks is not None
             parts = context.split({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring_context = parts[SCORES] if predicts_task else context
-            scores = evaluate(
+            evaluation = evaluate_answers(
                 paths[MERGED], self.benchmark, modules=modules, stored_features=stored_features, context=scoring_context
             )
             if modules is not None and predicts_task:
                 self._evaluate_unknown_task(folder, modules, parts[UNKNOWN_TASK])
-        self.schemas[SCORES] = write_table(folder, SCORES, scores)
+        self.schemas |= write_evaluation(folder, evaluation)
         self.seconds[EVALUATING] = time.monotonic() - started
 
     def _evaluate_unknown_task(self, folder: Path, modules: Modules, context: Context) -> None:

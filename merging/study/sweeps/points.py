@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.base.errors import ParameterError
+from merging.base.errors import ParameterError, StoreError
 from merging.base.files import records
 from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, Columns, Table
 from merging.base.text import did_you_mean
+from merging.images.benchmarks.answers import PREDICTED, Correctness, pack_numbers, unpack_numbers
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.images.benchmarks.referenced_images import Images, select_images
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
@@ -36,6 +37,8 @@ from merging.tasks.results import Result, ResultKind, Results
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.engine.evaluation.evaluate import Evaluation
+
 FACTS, FOLDER, VERSION = "point.json", "points", 1
 KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
 TIMES_FILE_NAME = "{}-times.jsonl"  # next to the folder of the store with this name
@@ -43,6 +46,7 @@ THREADS_KEY = "threads"  # a fact about the machine that computed a point
 MAX_TIMES_READ = 60  # the last lines of the file of times
 MAX_TIMES_BYTES = 1 << 16  # file size above which older lines are dropped
 SCORE_COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
+PREDICTED_COLUMN = "predicted"  # of the scores: the predicted classes of a task's images, packed as text
 Identity = Sequence[Any]  # plain data that identifies a model
 
 
@@ -100,12 +104,25 @@ class SampledBenchmark(Benchmark):
             return super().load_images(key, split)
         if (key, split) not in self._cached:
             images, labels = super().load_images(key, split)
-            if 0 < self.sample.images < len(labels):
-                order = np.random.default_rng(self.sample.seed).permutation(len(labels))
-                indices = np.sort(order[: self.sample.images])
+            if (indices := self._sample_indices(len(labels))) is not None:
                 images, labels = select_images(images, indices), labels[indices]
             self._cached[key, split] = images, labels
         return self._cached[key, split]
+
+    def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
+        """The labels (n,) of the images of ``load_images``."""
+        labels = super().load_labels(key, split)
+        indices = None if split == EXEMPLARS else self._sample_indices(len(labels))
+        return labels if indices is None else labels[indices]
+
+    def _sample_indices(self, n: int) -> NDArray[np.int64] | None:
+        """The sorted indices of the sampled images among n; None for all."""
+        if not 0 < self.sample.images < n:
+            return None
+        indices: NDArray[np.int64] = np.sort(
+            np.random.default_rng(self.sample.seed).permutation(n)[: self.sample.images]
+        )
+        return indices
 
     def count_images(self, key: str, split: str) -> int:
         """The number of sampled images of a task."""
@@ -157,6 +174,24 @@ class Point:
         """The table as a DataFrame, made on first use, since that takes longer than reading the file."""
         return self.table.frame() if isinstance(self.table, Columns) else self.table
 
+    def read_correctness(self, benchmark: SampledBenchmark) -> Correctness | None:
+        """{task: (n,)}, see ``SplitAnswers.correctness``, on this sample; None if its predictions are not stored.
+
+        Raises:
+            StoreError: the predictions are damaged, or are of another sample.
+        """
+        if PREDICTED_COLUMN not in self.table:
+            return None
+        columns = (self.table[name].tolist() for name in ("task", "n", PREDICTED_COLUMN))
+        correctness = {}
+        for task, n, packed in zip(*columns, strict=True):
+            labels = benchmark.load_labels(task, benchmark.sample.split)
+            predicted = unpack_numbers(packed, PREDICTED, n)
+            if len(labels) != n:
+                raise StoreError(f"Point {self.name} has {n:,} images of {task}; its sample has {len(labels):,}.")
+            correctness[task] = (predicted == labels).mean(axis=0)
+        return correctness
+
     @cached_property
     def images(self) -> int:
         """The number of evaluated images."""
@@ -166,6 +201,13 @@ class Point:
     def rows(self) -> tuple[tuple[Any, ...], ...]:
         """The columns ``SCORE_COLUMNS`` of the scores, row by row; much faster than rows of a DataFrame."""
         return tuple(zip(*(self.table[name].tolist() for name in SCORE_COLUMNS), strict=True))
+
+
+def add_predictions(evaluation: Evaluation) -> pd.DataFrame:
+    """The scores of an evaluation, with the predicted classes of every image as a column."""
+    packed = {(one.task, one.split): pack_numbers(one.predicted, PREDICTED) for one in evaluation.answers}
+    keys = zip(evaluation.scores["task"], evaluation.scores["split"], strict=True)
+    return evaluation.scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in keys]})
 
 
 def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:

@@ -18,7 +18,7 @@ from merging.base.free_memory import free_memory
 from merging.base.text import size_text
 from merging.base.threads import limit_to_one_thread
 from merging.engine import run as engine
-from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task
+from merging.engine.evaluation.evaluate import evaluate_answers, evaluate_models, list_task_models
 from merging.engine.modules.modules import Modules
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import Benchmark
@@ -152,11 +152,12 @@ class SweepSession:
         context = replace(phases[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
-            scores = evaluate(
+            evaluation = evaluate_answers(
                 models[MERGED], self.sampled, splits=splits, tasks=tasks, modules=modules, context=context
             )
         else:
-            scores = evaluate_per_task(models, self.sampled, splits=splits, context=context)
+            evaluation = evaluate_models(list_task_models(models, self.sampled), self.sampled, splits, context)
+        scores = points.add_predictions(evaluation)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         # One of the warnings says so if the device ran out of memory and the CPU computed the point.
         device = devices.describe_used_device(devices.choose_device(self.context.device), doubts)

@@ -1,0 +1,109 @@
+"""The answers of models to the images of a benchmark: for each image the predicted class and the margin.
+
+Stored answers are a table with a row for each data set and split. A cell holds the numbers of all images, packed as
+text: 16 bits each, compressed, in the order of the benchmark's images.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import StoreError
+from merging.base.files.tables import Columns, Table
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+
+ANSWERS = "answers"  # the name of the table
+COLUMNS = ("task", "split", "n", "models", "predicted", "margin")
+PREDICTED, MARGIN = np.dtype("<u2"), np.dtype("<f2")  # as packed
+COMPRESSION = 9
+Correctness = dict[str, NDArray[np.float64]]  # {data set: (n,)}, see ``SplitAnswers.correctness``
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class SplitAnswers:
+    """The answers of m models to the n images of one split of a data set; m > 1 only if a run has several models.
+
+    A margin is the cosine of the right class minus the largest other one.
+    """
+
+    task: str
+    split: str
+    models: tuple[str, ...]
+    predicted: NDArray[np.int64]  # (m, n)
+    margin: NDArray[np.float64]  # (m, n)
+    labels: NDArray[np.int64]  # (n,)
+
+    @property
+    def is_right(self) -> NDArray[np.bool_]:
+        """Whether each model predicts each image's class (m, n)."""
+        correct: NDArray[np.bool_] = self.predicted == self.labels
+        return correct
+
+    @property
+    def correctness(self) -> NDArray[np.float64]:
+        """The share of the models that predict each image's class (n,): 1 or 0 if there is one model."""
+        share: NDArray[np.float64] = self.is_right.mean(axis=0)
+        return share
+
+
+def pack_numbers(numbers: NDArray[Any], dtype: np.dtype[Any]) -> str:
+    """Numbers (*S) of this type as text."""
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(numbers, dtype).tobytes(), COMPRESSION)).decode()
+
+
+def unpack_numbers(text: str, dtype: np.dtype[Any], n: int) -> NDArray[Any]:
+    """The numbers (rows, n) in a text of ``pack_numbers``. Raises StoreError if they are not rows of n numbers."""
+    try:
+        unpacked = zlib.decompressobj()
+        raw = unpacked.decompress(base64.b64decode(text, validate=True), max(n, 1) << 16)  # of 8,000 models at most
+        return np.frombuffer(raw, dtype).reshape(-1, n)
+    except (ValueError, binascii.Error, zlib.error):
+        raise StoreError(f"Stored answers are damaged: a text does not hold numbers of {n:,} images.") from None
+
+
+def answers_table(answers: Iterable[SplitAnswers]) -> Columns:
+    """The table that ``read_answers`` reads, with ``COLUMNS``."""
+    rows = [
+        (
+            one.task, one.split, len(one.labels), json.dumps(one.models),
+            pack_numbers(one.predicted, PREDICTED), pack_numbers(one.margin, MARGIN),
+        )
+        for one in answers
+    ]  # fmt: skip
+    return Columns.from_rows(COLUMNS, rows)
+
+
+def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, SplitAnswers]:
+    """{data set: the stored answers of a split}, in the table's order.
+
+    Raises:
+        StoreError: the answers are damaged, or are not of this benchmark's images.
+    """
+    rows: Sequence[tuple[Any, ...]] = list(zip(*(table[name].tolist() for name in COLUMNS), strict=True))
+    answers = {}
+    for task, of_split, n, models, predicted, margin in rows:
+        if of_split != split:
+            continue
+        labels = benchmark.load_labels(task, split)
+        if len(labels) != n:
+            raise StoreError(f"Stored answers are of {n:,} images of {task}; this benchmark has {len(labels):,}.")
+        classes = unpack_numbers(predicted, PREDICTED, n).astype(np.int64)
+        margins = unpack_numbers(margin, MARGIN, n).astype(np.float64)
+        answers[task] = SplitAnswers(task, split, tuple(json.loads(models)), classes, margins, labels)
+    return answers
+
+
+def list_correctness(answers: Mapping[str, SplitAnswers]) -> Correctness:
+    """{data set: the share of the models that predict each image's class (n,)}."""
+    return {task: one.correctness for task, one in answers.items()}
