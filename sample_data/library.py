@@ -80,17 +80,6 @@ DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "tatr",
 )
 ABLATION = ("task_arithmetic", "lot")
-PREDICTIONS = (  # the models of which it is kept what they take every image for
-    PRETRAINED,
-    "weight_averaging",
-    "task_arithmetic",
-    "ties",
-    "task_arithmetic_lwptv",
-    "lot",
-    "drm_h",
-    "cat",
-    "pcb",
-)
 PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its weights back gives
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
@@ -132,7 +121,6 @@ def list_learned_measurements(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
 MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it is of; none for the benchmark
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
-    *(("predictions", preset) for preset in PREDICTIONS),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *(("features_in_domain", of) for of in FEATURES),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Keys of measurements; their titles are in the measurement registry.
 DRIFT, ABLATION, EXEMPLARS, SIGNS, EXPERT_PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 LAYER_DRIFT = "layer_drift"
-FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
+FEATURES, TSNE = "features", "tsne"
 JOINT_MAP, MERGE_PATH = "joint_tsne", "merge_path"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"

@@ -22,11 +22,13 @@ from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.images.benchmarks.metrics import Summary, individual, summarize
 from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.images.benchmarks.answers import Correctness, SplitAnswers
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.sharing.catalog.model_set_store import ModelSet
     from merging.study.run_queue import RunQueue
@@ -186,6 +188,21 @@ def _cached_scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
     table = store().get_run(run_id).scores
     assert table is not None  # called for runs with scores only
     return page_text.add_titles(table[table["split"] == SCORED_SPLIT].reset_index(drop=True))
+
+
+def answers(run: Run) -> Mapping[str, SplitAnswers] | None:
+    """{data set: a run's answers to the images of the reporting half}; None if not stored. Shared: do not change it."""
+    return _cached_answers(str(run.path), run.created, current_digest(), run)
+
+
+@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False)
+def _cached_answers(path: str, created: str | None, digest: str, _run: Run) -> Mapping[str, SplitAnswers] | None:
+    return read_run_answers(_run, benchmark(), SCORED_SPLIT)
+
+
+def correctness(run: Run) -> Correctness | None:
+    """{data set: (n,)}: whether the run is right, see ``SplitAnswers.correctness``; None if not stored."""
+    return None if (found := answers(run)) is None else {task: one.correctness for task, one in found.items()}
 
 
 def run_table(run_id: str, name: str) -> pd.DataFrame:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import streamlit as st
 
 from app import page_text
-from app.reading import measurements, page_data
+from app.reading import page_data
 from app.reading import recipes as recipes_reading
 from app.reading.runs import run_names
 from app.session import address, run_choice, view_state
@@ -42,7 +41,7 @@ def draw_run(run: Run, side: str) -> None:
 def pick_run_b(a: Run, runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B; returns its run, and whether a link names a run that this machine lacks.
 
-    If none is chosen, B is the nearest run whose answers are stored; others that are near are offered.
+    If none is chosen, B is the nearest run; others that are near are offered.
     """
     by_id = {run.id: run for run in runs}
     chosen, missing = run_choice.resolve_run_b(list(by_id))
@@ -52,9 +51,7 @@ def pick_run_b(a: Run, runs: Sequence[Run]) -> tuple[Run | None, bool]:
     elif not chosen:
         merges = [run for run in runs if run.kind == "merge"]
         nearest = compare_recipes.find_nearest_runs(a, merges)
-        is_ready = partial(measurements.find_measurement, measurements.PREDICTIONS)
-        ready = next((pair for pair in nearest if is_ready(pair[0].id)), None)
-        suggestions = sorted(nearest, key=lambda pair: pair is not ready)[:MAX_SUGGESTIONS]
+        suggestions = nearest[:MAX_SUGGESTIONS]
         chosen = suggestions[0][0].id if suggestions else ""
         view_state.imply_parameter(address.RUN_B, chosen)
     st.session_state["other"] = chosen or None  # the picker follows the link
@@ -147,7 +144,7 @@ def main() -> None:
         st.info("Choose B above. No other run merges the same experts as A, so only a part can be compared.")
         draw_tensor_picker(a)
         return
-    pair = compare_data.load_pair(a, b)
+    pair = compare_data.RunPair(a, b)
     if not pair.is_reference:  # a reference model cannot be A
         st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:

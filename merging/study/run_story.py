@@ -8,15 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from merging.base.text import first_few, plural, printable, size_text
-from merging.images.benchmarks.metrics import summary_of
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, compare_models, subtract_scores
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 from merging.study.analysis.measurement_store import StoredMeasurement, find_measurement_result
 from merging.study.analysis.opposed_signs import share_opposed
 from merging.study.analysis.storage_accounting import HEADS, storage_table
-from merging.study.paper_facts.accuracy_facts import compare_averages
-from merging.study.paper_facts.comparison import compare_shares
 from merging.study.runs.edit_pairs import find_same_saliency, read_recipe
 from merging.study.runs.run import REPORTING_SPLIT, SALIENCY, Run
+from merging.study.runs.run_answers import read_correctness
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 MAX_SENTENCES = 6
-IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"  # also the averages in tables of changes
 MIN_MODELS = 1.01  # the smallest stored size that is told, in models
 
 
@@ -110,72 +108,71 @@ def describe_masks(evidence: RunEvidence) -> RunFact | None:
 def compare_with_pretrained(evidence: RunEvidence) -> RunFact | None:
     """Points gained or lost in and out of domain against the pretrained model; None if its scores are not stored."""
     run, reference = evidence.run, next(iter(evidence.references("pretrained")), None)
-    both_scores = [read_scores(run), read_scores(reference)] if reference else [{}, {}]
-    tasks = [task for task in both_scores[0] if task in both_scores[1]]
-    rows = [[(task, scores[task]["accuracy"], scores[task]["n"]) for task in tasks] for scores in both_scores]
-    own, other = (summary_of(rows_of_model, run.experts, {}) for rows_of_model in rows)
-    paired = _resample_difference(evidence, reference, tasks) if reference and tasks else {}
+    rows = {} if reference is None else compare_runs(evidence, reference)
     phrases, numbers = list[str](), dict[str, float]()
     for domain, scope in (("in", IN_DOMAIN), ("out", OUT_OF_DOMAIN)):
-        count, n = (int(getattr(own, f"{name}_{domain}")) for name in ("tasks", "n"))
-        change = compare_averages(own, other, domain)
-        points, (low, high) = round(change.difference, 9), paired.get(domain, (change.low, change.high))
-        sample = f"{_interval_text(low, high, domain in paired)}; {plural(count, 'task')}, n = {n:,}"
-        if count and low <= 0 <= high:
+        if (row := rows.get(scope)) is None:
+            continue
+        count, n, points, low, high = (row[name] for name in ("tasks", "n", "difference", "low", "high"))
+        sample = f"{_interval_text(low, high)}{plural(count, 'task')}, n = {n:,}"
+        if low <= 0 <= high:
             phrases.append(f"shows no clear difference {scope} ({_signed(points)} points, {sample})")
-        elif count:
+        else:
             phrases.append(f"{'gains' if points > 0 else 'loses'} {abs(points):.1f} points {scope} ({sample})")
         values = {"change": points, "low": low, "high": high, "tasks": count, "n": n}
-        numbers |= {f"{name}_{domain}": value for name, value in values.items() if count}
+        numbers |= {f"{name}_{domain}": value for name, value in values.items()}
     opening = f"{'With its modules, compared' if run.adapt else 'Compared'} with the pretrained model, it"
     known = " In domain each image's task must be known." if run.needs_task else ""
     learned = " † It learned, without labels, on these images." if run.adapts_on_test else ""
     return RunFact(f"{opening} {' and '.join(phrases)}.{known}{learned}", numbers) if phrases else None
 
 
-def _resample_difference(evidence: RunEvidence, other: Run, tasks: Sequence[str]) -> dict[str, tuple[float, float]]:
-    """{"in" or "out": interval of the difference from another run, in points}; empty without predictions of both."""
-    before, after = evidence.find("predictions", other), evidence.find("predictions")
-    if not before or not after or before.notes.get("differing") or after.notes.get("differing"):
-        return {}  # predictions of another processor may differ from the scores
-    from merging.study.analysis.agreement import INSIDE, OUTSIDE, compare_accuracies
-    from merging.study.measurements.predictions import read_answers
+def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str, dict[str, Any]]:
+    """{average or task: row of ``compare_models``} of the run minus another one, in points; or ``only`` one task's.
 
-    assert evidence.benchmark is not None  # predictions were found
-    answers = [read_answers(stored, evidence.benchmark) for stored in (before, after)]
-    right = {task: (answers[0][task].is_right.mean(axis=0), answers[1][task].is_right.mean(axis=0)) for task in tasks}
-    outside = [task for task in tasks if task not in evidence.run.experts]
-    rows = compare_accuracies(right, evidence.run.experts, outside, with_h_score=False).set_index("scope")
-    scopes = {domain: scope for domain, scope in (("in", INSIDE), ("out", OUTSIDE)) if scope in rows.index}
-    return {domain: (100 * rows["low"][scope], 100 * rows["high"][scope]) for domain, scope in scopes.items()}
+    Without the answers of both to each image, intervals are NaN.
+    """
+    import pandas as pd
+
+    tasks = [task for task in read_scores(evidence.run) if task in read_scores(other) and only in ("", task)]
+    answers = [
+        None if evidence.benchmark is None else read_correctness(run, evidence.benchmark)
+        for run in (evidence.run, other)
+    ]
+    if answers[0] is not None and answers[1] is not None:
+        own, others = ({task: one[task] for task in tasks} for one in answers if one is not None)
+        table = compare_models(own, others, evidence.run.experts)
+    else:
+        scores = (pd.DataFrame(read_scores(run)[task] for task in tasks) for run in (evidence.run, other))
+        table = subtract_scores(*scores, evidence.run.experts)
+    percent = ["accuracy", "reference", "difference", "low", "high"]
+    table[percent] = (100 * table[percent]).round(9)
+    return {str(row["over"]): row for row in table.to_dict("records")}
 
 
 def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> RunFact | None:
     """The task furthest below its own expert, or closest to it, unless all are equally close; equal ones are tied."""
     scores, experts = read_scores(evidence.run), {run.experts[0]: run for run in evidence.references("expert")}
-    merged = [task for task in evidence.run.experts if task in experts]  # in the run's order, which decides ties
-    pairs = {task: (read_scores(experts[task]).get(task), scores.get(task)) for task in merged}
-    counts = {task: [(score["correct"], score["n"]) for score in pair if score] for task, pair in pairs.items()}
-    below = {task: compare_shares(pair[0], pair[1], "") for task, pair in counts.items() if len(pair) == 2}
-    ranks = {task: round(-abs(c.difference) if closest else c.difference, 9) for task, c in below.items()}
+    merged = [task for task in evidence.run.experts if task in experts and task in scores]  # this order decides ties
+    rows = {task: compare_runs(evidence, experts[task], task).get(task) for task in merged}
+    below = {task: -row["difference"] for task, row in rows.items() if row is not None}
+    ranks = {task: round(-abs(points) if closest else points, 9) for task, points in below.items()}
     if not ranks or (closest and len(set(ranks.values())) == 1):
         return None
     tasks = [task for task in ranks if ranks[task] == max(ranks.values())]
     names, of_tasks, is_one = first_few(map(evidence.title, tasks)), plural(len(below), "task"), len(tasks) == 1
-    compared, n = below[tasks[0]], sum(scores[task]["n"] for task in tasks)
-    points, low, high = round(compared.difference, 9), compared.low, compared.high
-    if paired := _resample_difference(evidence, experts[tasks[0]], tasks[:1]).get("in"):
-        low, high = -paired[1], -paired[0]
+    row, points, n = rows[tasks[0]] or {}, below[tasks[0]], sum(scores[task]["n"] for task in tasks)
+    low, high, own, of_expert = -row["high"], -row["low"], row["accuracy"], row["reference"]
     opening = f"{names} {'pays' if is_one else 'pay'} most of {of_tasks}:"
     if closest:
         opening = f"{names} {'stays closest to its expert' if is_one else 'stay closest to their experts'}:"
     elif len(below) == 1 or points <= 0:
         opening = f"On {names} it is" if len(below) == 1 else f"None of {of_tasks} is below its expert; {names} is"
     distance = f"{abs(points):.1f} points {'below' if points > 0 else 'above'}" if points else "level with"
-    detail = f"{compared.second:.1f}% against {compared.first:.1f}%, n = {n:,}" if is_one else f"n = {n:,}"
+    detail = f"{own:.1f}% against {of_expert:.1f}%, n = {n:,}" if is_one else f"n = {n:,}"
     if is_one and points and low <= 0 <= high:
-        detail += f"; no clear difference, {_interval_text(-high, -low, bool(paired))}"
-    numbers = {"below": points, "low": low, "high": high, "accuracy": compared.second, "expert": compared.first, "n": n}
+        detail += f"; no clear difference, {_interval_text(-high, -low).removesuffix('; ')}"
+    numbers = {"below": points, "low": low, "high": high, "accuracy": own, "expert": of_expert, "n": n}
     sentence = f"{opening} {distance} {'its expert' if not closest else 'it' if is_one else 'them'} ({detail})."
     return RunFact(sentence, {**numbers, "tasks": len(below), "tied": len(tasks)}, task=tasks[0], expert=tasks[0])
 
@@ -235,7 +232,7 @@ def find_best_reset(evidence: RunEvidence, stored: StoredMeasurement) -> RunFact
     points, low, high = (100 * float(best[column]) for column in ("change", "low", "high"))
     names = {str(best["level"]): str(best["name"])}
     opening = "Putting {} back would give" if low > 0 else "Nothing put back clearly helps; the best is {} with"
-    sample = f"{_interval_text(low, high, True)}; measured on {images} images a task, n = {best['n']}"
+    sample = f"{_interval_text(low, high)}measured on {images} images a task, n = {best['n']}"
     part = _section_text(names["block"]) if "block" in names else printable(names["tensor"])
     sentence = f"{opening.format(part)} {_signed(points)} points {scope} ({sample}; best of {tried} tried)."
     numbers = {"change": points, "low": low, "high": high, "images": images, "tried": tried, "n": int(best["n"])}
@@ -305,8 +302,9 @@ def _section_text(section: str) -> str:
     return name if name[-1:].isdigit() else f"the {name}"
 
 
-def _interval_text(low: float, high: float, is_paired: bool) -> str:
-    return f"{'paired ' if is_paired else ''}95% interval {_signed(low)} to {_signed(high)}"
+def _interval_text(low: float, high: float) -> str:
+    """The interval of a difference of pairs, followed by a semicolon; empty if it is unknown."""
+    return f"paired 95% interval {_signed(low)} to {_signed(high)}; " if low <= high else ""
 
 
 def _signed(points: float) -> str:

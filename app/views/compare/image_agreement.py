@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements, samples
+from app.reading.page_data import SCORED_SPLIT
 from app.session import address, selection
 from app.session.click_errors import guarded_fragment
 from app.views.compare import run_pair, score_changes
@@ -15,7 +16,6 @@ from app.views.compare.run_pair import BOTH_IN, BOTH_OUT, RunPair
 from app.views.compare.score_changes import make_file_suffix
 from app.widgets import chart_view
 from app.widgets import thumbnails as tiles
-from app.widgets.jobs import measure_button
 from merging.base.files import tables
 from viz.figure_text import plural, power
 
@@ -38,7 +38,7 @@ SEVERAL_MODELS_NOTE = (
 
 def draw_view(pair: RunPair) -> None:
     """Draw the table of agreement and the images behind the chosen cell."""
-    if pair.runs_without_predictions:
+    if pair.runs_without_answers:
         score_changes.draw_missing(pair)
         return
     draw_pictures(pair)
@@ -66,15 +66,12 @@ def draw_pictures(pair: RunPair) -> None:
     )
     column, *sides = OUTCOMES[outcome]
     with chart_slot:
-        caption = (
-            f"n = {len(images):,} images of the {samples.scored_part()}. "
-            f"{measure_button.origin_in_words(pair.predictions)}"
-        )
+        caption = f"n = {len(images):,} images of the {samples.scored_part()}.{samples.sampling_sentence()}"
         chart_view.draw_chart(
             "compare_agreement", count_agreement(images), name=f"agreement_{make_file_suffix(pair)}",
             on_click=choose_cell,
             **pair.sides, selected=tuple(sides), description=mcnemar_in_words(images), sources=pair.runs,
-            caption=f"{caption}{score_changes.differing_in_words(pair.predictions)}{samples.sampling_sentence()}",
+            caption=caption,
         )  # fmt: skip
         st.markdown(mcnemar_in_words(images))
     draw_chosen_image(pair, images)
@@ -83,13 +80,11 @@ def draw_pictures(pair: RunPair) -> None:
 
 def draw_chosen_image(pair: RunPair, images: pd.DataFrame) -> None:
     """Draw the image that is chosen for all pages, with both predictions and its cell."""
-    from merging.study.measurements.predictions import SPLIT
-
-    if image := tiles.chosen_image(images["image"], SPLIT):
+    if image := tiles.chosen_image(images["image"], SCORED_SPLIT):
         row = images[images["image"] == image].iloc[0]
         cell = next(name for name, (column, *_) in OUTCOMES.items() if row[column] > 0)
         st.markdown(f"**Your image**, {cell}.")
-        tiles.draw_tile(make_thumbnail(row), SPLIT, pair.runs)
+        tiles.draw_tile(make_thumbnail(row), SCORED_SPLIT, pair.runs)
         st.button("Choose no image", on_click=selection.choose_value, args=(selection.IMAGE, None), type="tertiary")
 
 
@@ -123,7 +118,7 @@ def count_agreement(images: pd.DataFrame) -> pd.DataFrame:
 
 def mcnemar_in_words(images: pd.DataFrame) -> str:
     """McNemar's test of the images on which only one run is right, in words; Markdown."""
-    from merging.study.analysis.agreement import mcnemar
+    from merging.images.benchmarks.paired_scores import mcnemar
 
     if not images["single"].all():
         return SEVERAL_MODELS_NOTE
@@ -161,8 +156,6 @@ def sort_by_margin(images: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: str) -> None:
     """Draw a page of the images, each with its class and both predictions."""
-    from merging.study.measurements.predictions import SPLIT
-
     if images.empty:
         st.caption(f"No image is in the cell “{outcome}”.")
         return
@@ -180,7 +173,9 @@ def draw_thumbnails(pair: RunPair, images: pd.DataFrame, column: str, outcome: s
             page_count, key=f"images_{column}_{len(images)}_{images['task'].iloc[0]}", width=320
         )
     rows = images.iloc[(page_number - 1) * IMAGES_PER_PAGE : page_number * IMAGES_PER_PAGE].to_dict("records")
-    tiles.draw_strip([make_thumbnail(row) for row in rows], SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}")
+    tiles.draw_strip(
+        [make_thumbnail(row) for row in rows], SCORED_SPLIT, pair.runs, f"{outcome}, {' and '.join(pair.labels)}"
+    )
     st.caption(
         "Above the two predictions is the image's class. Images with the largest difference in margin come first, "
         "where margin is the cosine of the right class minus the largest other one."

@@ -1,25 +1,25 @@
-"""Two runs on the same images: the Compare page's tables, from stored predictions and scores."""
+"""Two runs on the same images: the Compare page's tables, from stored answers and scores."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 
 from app.reading import measurements, page_data
-from app.reading.figures import cache_shared, cache_table
 from app.session import run_styles
+from merging.images.benchmarks import paired_scores
 from merging.images.benchmarks.metrics import summarize, wilson
-from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.study.measurements.predictions import RunAnswers
+    from merging.images.benchmarks.answers import SplitAnswers
 
 BOTH_IN, ONLY_A, ONLY_B, BOTH_OUT = "In domain", "In domain of A only", "In domain of B only", "Out of domain"
 DOMAIN_GROUPS = {(True, True): BOTH_IN, (True, False): ONLY_A, (False, True): ONLY_B, (False, False): BOTH_OUT}
@@ -28,12 +28,10 @@ AVERAGES = "Averages"
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs A and B, each with its stored predictions if it has any."""
+    """Two runs A and B."""
 
     a: Run
     b: Run
-    measured_a: StoredMeasurement | None
-    measured_b: StoredMeasurement | None
 
     @property
     def runs(self) -> tuple[Run, Run]:
@@ -53,15 +51,9 @@ class RunPair:
         return {"labels": self.labels, "colors": run_styles.side_colors(self.a.id, self.b.id)}
 
     @property
-    def predictions(self) -> list[StoredMeasurement]:
-        """The stored predictions of A and B, as far as they exist."""
-        return [measurement for measurement in (self.measured_a, self.measured_b) if measurement is not None]
-
-    @property
-    def runs_without_predictions(self) -> list[Run]:
-        """The runs whose predictions are not stored, each once."""
-        pairs = zip(self.runs, (self.measured_a, self.measured_b), strict=True)
-        return list({run.id: run for run, measurement in pairs if measurement is None}.values())
+    def runs_without_answers(self) -> list[Run]:
+        """The runs whose answers to each image are not stored, each once."""
+        return list({run.id: run for run in self.runs if page_data.answers(run) is None}.values())
 
     @property
     def is_reference(self) -> bool:
@@ -79,57 +71,22 @@ class RunPair:
         return DOMAIN_GROUPS[is_inside, is_inside if self.is_reference else task in self.b.experts]
 
 
-def load_pair(a: Run, b: Run) -> RunPair:
-    """Both runs with their stored predictions."""
-    return RunPair(a, b, *(measurements.find_measurement(measurements.PREDICTIONS, run.id) for run in (a, b)))
-
-
-@cache_shared(16)
-def read_predictions(measurement: StoredMeasurement) -> Mapping[str, RunAnswers]:
-    """{data set: the run's predictions on its images}; shared, never changed."""
-    from merging.study.measurements.predictions import read_answers
-
-    return read_answers(measurement, page_data.benchmark())
-
-
-@cache_table
-def _read_scores(measurement: StoredMeasurement) -> pd.DataFrame:
-    from merging.study.measurements.predictions import score_rows
-
-    return score_rows(measurement, page_data.benchmark())
-
-
-def read_accuracies(run: Run, measurement: StoredMeasurement | None) -> pd.DataFrame | None:
-    """A run's accuracies on the reporting half, from predictions, else from its scores; None without either."""
-    return _read_scores(measurement) if measurement is not None else page_data.scores(run)
-
-
 def compare_scores(pair: RunPair) -> pd.DataFrame | None:
     """One row for each average and data set, for ``compare_scores``; None if the two runs cannot be compared.
 
-    Intervals need the predictions of both; without them they are NaN.
+    Intervals need the answers of both; without them they are NaN.
     """
-    scores_a, scores_b = read_accuracies(pair.a, pair.measured_a), read_accuracies(pair.b, pair.measured_b)
-    if scores_a is None or scores_b is None or (pair.runs_without_predictions and pair.a.benchmark != pair.b.benchmark):
+    scores_a, scores_b = page_data.scores(pair.a), page_data.scores(pair.b)
+    if scores_a is None or scores_b is None or pair.a.benchmark != pair.b.benchmark:
         return None
     tasks = [task for task in scores_a["task"] if task in set(scores_b["task"])]
-    if pair.measured_a is not None and pair.measured_b is not None:
-        table = _compare_predictions(
-            str(pair.measured_a.path),
-            str(pair.measured_b.path),
-            _common_groups(pair, tasks),
-            pair.has_same_domain,
-            pair,
-        )
-    else:
-        table = _compare_accuracies(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
+    groups = _common_groups(pair, tasks)
+    table = _compare_runs(pair.a.id, pair.b.id, page_data.current_digest(), groups, pair.has_same_domain, pair)
     table = table.assign(
         title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
     )
     for side, rows in (("a", scores_a), ("b", scores_b)):
-        table[f"score_{side}"] = [
-            _score_with_interval(rows, scope, _common_groups(pair, tasks)) for scope in table["scope"]
-        ]
+        table[f"score_{side}"] = [_score_with_interval(rows, scope, groups) for scope in table["scope"]]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
     return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
 
@@ -143,68 +100,38 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
-    from merging.study.analysis.agreement import compare_accuracies
-
-    assert _pair.measured_a is not None  # called only with both
-    assert _pair.measured_b is not None
-    answers_a, answers_b = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b)
-    right_by_task = {
-        task: (answers_a[task].is_right.mean(axis=0), answers_b[task].is_right.mean(axis=0))
-        for task in answers_a
-        if task in answers_b
-    }
-    return compare_accuracies(right_by_task, *groups, with_h_score=with_h_score)
-
-
-def _compare_accuracies(
-    scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool
+def _compare_runs(
+    id_a: str, id_b: str, digest: str, groups: Groups, with_h_score: bool, _pair: RunPair
 ) -> pd.DataFrame:
-    """Differences without intervals, from accuracies alone."""
-    import pandas as pd
-
-    from merging.images.benchmarks.metrics import h_score
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    scores = scores_a.merge(scores_b, on="task", suffixes=("_a", "_b")).set_index("task")
-    rows = []
-    for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
-        if tasks:
-            selected = scores.loc[list(tasks)]
-            rows.append(
-                (name, selected["accuracy_a"].mean(), selected["accuracy_b"].mean(), int(selected["n_a"].sum()))
-            )
-    if with_h_score and len(rows) == 2:
-        (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
-        rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
-    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in scores.iterrows()]
-    table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
-    return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
+    """The differences B minus A; without the answers of both from accuracies alone, without intervals."""
+    correct_a, correct_b = page_data.correctness(_pair.a), page_data.correctness(_pair.b)
+    if correct_a is not None and correct_b is not None:
+        table = paired_scores.compare_models(correct_b, correct_a, *groups)
+    else:
+        scores = (page_data.scores(run) for run in (_pair.b, _pair.a))
+        table = paired_scores.subtract_scores(*scores, *groups)
+    columns = {"over": "scope", "accuracy": "b", "reference": "a"}
+    table = table.rename(columns=columns)[["scope", "a", "b", "difference", "low", "high", "p", "n"]]
+    return table if with_h_score else table[table["scope"] != H_SCORE]
 
 
 def _group_of_scope(pair: RunPair, scope: str) -> str:
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else pair.domain_group(scope)
+    return AVERAGES if scope in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE) else pair.domain_group(scope)
 
 
 def _scope_titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
     suffix = "" if pair.has_same_domain else " of both"
-    averages = {INSIDE: f"Mean in domain{suffix}", OUTSIDE: f"Mean out of domain{suffix}", H_SCORE: "H-score"}
+    averages = {IN_DOMAIN: f"Mean in domain{suffix}", OUT_OF_DOMAIN: f"Mean out of domain{suffix}", H_SCORE: "H-score"}
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
 
 def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
     """A score of one run with the ends of its interval; those of an H-score are NaN.
 
-    ``scope`` is an average (``INSIDE``, ``OUTSIDE``, ``H_SCORE``) or a data set.
+    ``scope`` is an average (``IN_DOMAIN``, ``OUT_OF_DOMAIN``, ``H_SCORE``) or a data set.
     """
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    if scope in (INSIDE, OUTSIDE):
-        summary = summarize(rows, groups[1] if scope == OUTSIDE else groups[0])  # as the data sets in domain
+    if scope in (IN_DOMAIN, OUT_OF_DOMAIN):
+        summary = summarize(rows, groups[1] if scope == OUT_OF_DOMAIN else groups[0])  # as the data sets in domain
         return summary.in_domain, summary.in_low, summary.in_high
     if scope == H_SCORE:
         return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan
@@ -216,16 +143,15 @@ def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tupl
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
+def _compare_images(id_a: str, id_b: str, digest: str, _pair: RunPair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
     from merging.study.analysis.agreement import CELLS, compute_cells
     from merging.study.measurements.features import image_name
 
-    assert _pair.measured_a is not None  # called only with both
-    assert _pair.measured_b is not None
-    answers_a, answers_b, frames = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b), []
+    answers_a, answers_b, frames = page_data.answers(_pair.a), page_data.answers(_pair.b), []
+    assert answers_a is not None and answers_b is not None  # called only with both
     for task in (task for task in answers_a if task in answers_b):
         a, b = answers_a[task], answers_b[task]
         names = np.array(page_data.benchmark().find_task(task).class_names, dtype=object)
@@ -245,7 +171,7 @@ def _compare_images(path_a: str, path_b: str, _pair: RunPair) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def prediction_in_words(answers: RunAnswers, index: int, names: Any) -> str:
+def prediction_in_words(answers: SplitAnswers, index: int, names: Any) -> str:
     """A run's prediction for image ``index``; for several models, the number of right ones and the commonest error."""
     import numpy as np
 
@@ -271,6 +197,4 @@ def build_image_rows(pair: RunPair) -> pd.DataFrame:
     ``both``, ``only_a``, ``only_b`` and ``neither`` are 0 or 1, or shares if a run has several models. Margins are the
     cosine of the right class minus the largest other one; ``single`` is whether each run has one answer.
     """
-    assert pair.measured_a is not None  # called only with both
-    assert pair.measured_b is not None
-    return _compare_images(str(pair.measured_a.path), str(pair.measured_b.path), pair)
+    return _compare_images(pair.a.id, pair.b.id, page_data.current_digest(), pair)

@@ -5,26 +5,27 @@ from __future__ import annotations
 import math
 
 import streamlit as st
+from merging.images.benchmarks.paired_scores import DRAWS, SEED
 
-from app.reading import measurements, samples
+from app import page_text
+from app.reading import samples
 from app.reading.runs import imported_runs
 from app.views.compare import run_pair
 from app.views.compare.run_pair import RunPair
 from app.views.scores import imported_chart
 from app.widgets import chart_view
-from app.widgets.jobs import measure_button
-from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
-from viz.figure_text import percent, plural
+from viz.figure_text import percent
 
-NOT_SCORED = (
-    "Scores can be compared only if both runs were evaluated on the same benchmark, or if their predictions are stored."
-)
+NOT_SCORED = "Scores can be compared only if both runs were evaluated on the same benchmark."
 COMMON_AVERAGES_NOTE = (
     "A and B merge different experts, so their own averages are over different images. The averages in this chart are "
     "over data sets that are in domain for both, or out of domain for both, so n is the same for A and B."
 )
-NO_PREDICTIONS = "Intervals of the difference need the predictions for every image. These are not stored yet for"
+NO_ANSWERS = (
+    "Intervals of the difference need the answers to each image. These are not stored of {}: its scores come from "
+    "elsewhere, or it was not evaluated. Merge its recipe again to have them."
+)
 
 
 def draw_view(pair: RunPair) -> None:
@@ -80,39 +81,26 @@ def _draw_imported(pair: RunPair) -> bool:
 
 
 def draw_missing(pair: RunPair) -> None:
-    """Draw the button that stores the runs' predictions, if some are missing."""
-    if pair.runs_without_predictions:
-        measure_button.draw_missing(
-            measurements.PREDICTIONS, pair.runs_without_predictions, NO_PREDICTIONS, pair.predictions
-        )
+    """Say which runs lack answers to each image, if any do."""
+    if runs := pair.runs_without_answers:
+        st.info(NO_ANSWERS.format(page_text.join_words([f"**{page_text.safe_text(run.name, 60)}**" for run in runs])))
 
 
 def make_caption(pair: RunPair, row_count: int) -> str:
     """A caption that states how the differences are computed, and on which images."""
     common = "" if pair.has_same_domain else f" {COMMON_AVERAGES_NOTE}"
-    if pair.runs_without_predictions:
+    if pair.runs_without_answers:
         return (
-            f"Differences of accuracies on the {samples.scored_part()}. Intervals need the predictions, which are "
-            f"not stored.{samples.sampling_sentence()}{common}"
+            f"Differences of accuracies on the {samples.scored_part()}. Intervals need the answers to each image, "
+            f"which are not stored.{samples.sampling_sentence()}{common}"
         )
-    from merging.study.analysis.agreement import RESAMPLES, SEED
-
     return (
-        f"Accuracy on the {samples.scored_part()}; averages are over data sets, unweighted. Intervals: the images of "
-        f"each data "
-        f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
+        f"Accuracy on the {samples.scored_part()}; averages are over data sets, unweighted. Intervals are paired: "
+        f"Newcombe's for a data set; for averages, the images of each data set are resampled {DRAWS:,} times, the "
+        f"same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {row_count}, about one in twenty would "
-        f"exclude zero by chance. "
-        f"{measure_button.origin_in_words(pair.predictions)}{differing_in_words(pair.predictions)}{samples.sampling_sentence()}{common}"
+        f"exclude zero by chance.{samples.sampling_sentence()}{common}"
     )
-
-
-def differing_in_words(measured: list[StoredMeasurement]) -> str:
-    """A sentence if predictions differ from those that the stored scores count."""
-    changed_count = sum(int(predictions.notes.get("differing", 0)) for predictions in measured)
-    if not changed_count:
-        return ""
-    return f" {plural(changed_count, 'prediction')} changed since the runs were scored, on another processor."
 
 
 def format_interval(value: float, low: float, high: float) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from merging.study.runs.run import Run
 
 NO_QUESTION = "nothing"
-DEPTHS, PREDICTIONS = "depths", "predictions"
+DEPTHS = "depths"
 ANSWER_QUESTIONS = {
     "only B is right": "only B right",
     "right nowhere": "right nowhere",
@@ -40,7 +40,7 @@ DEPTH_QUESTIONS = {  # label in the picker and in links -> key of ``find_by_dept
 }
 TOKEN_KINDS = {"class token": "class", "patches": "patches", "all tokens": "all"}
 IMAGES_PER_PAGE = 12  # images shown at once
-NO_PREDICTIONS = "Predictions have not been stored for"
+NO_ANSWERS = "The answers to each image are not stored for {}: its scores come from elsewhere, or it was not evaluated."
 NO_DEPTHS = "Answers by depth have not been measured for"
 NEEDS_TWO_RUNS = "This compares two runs, A and B: choose two above."
 NEEDS_A_RUN = "Choose a run above."
@@ -104,12 +104,12 @@ def _find_by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
     if len(runs) < (1 if ANSWER_QUESTIONS[question] == "right nowhere" else 2):
         st.info(NEEDS_A_RUN if not runs and ANSWER_QUESTIONS[question] == "right nowhere" else NEEDS_TWO_RUNS)
         return None
-    stored_measurements = _find_measurements(PREDICTIONS, runs, NO_PREDICTIONS)
-    if stored_measurements is None:
+    by_run = {run.id: answers for run in runs if (answers := reading.answers(run)) is not None}
+    if unknown := [page_text.safe_text(run.name, 60) for run in runs if run.id not in by_run]:
+        st.info(NO_ANSWERS.format(" and ".join(unknown)))
         return None
     from merging.study.measurements.find_images import find_by_answers
 
-    by_run = {run.id: _read_image_facts(measurement, PREDICTIONS) for run, measurement in stored_measurements}
     return find_by_answers(ANSWER_QUESTIONS[question], by_run, reading.benchmark())
 
 
@@ -124,17 +124,13 @@ def _find_by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) 
 
     ((_, measurement),) = stored_measurements
     library_question, _ = DEPTH_QUESTIONS[question]
-    facts = _read_image_facts(measurement, DEPTHS)
+    facts = _read_depths(measurement)
     return find_by_depth(library_question, facts, reading.benchmark(), depth=depth, tokens=tokens)
 
 
 @cache_shared(8)
-def _read_image_facts(measurement: StoredMeasurement, key: str) -> Mapping[str, Any]:
-    """The stored facts about every image by data set; shared between sessions, so never changed."""
-    if key == PREDICTIONS:
-        from merging.study.measurements.predictions import read_answers
-
-        return read_answers(measurement, reading.benchmark())
+def _read_depths(measurement: StoredMeasurement) -> Mapping[str, Any]:
+    """The stored depths of every image by data set; shared between sessions, so never changed."""
     from merging.study.measurements.depths import read_depths as depths_of_data_sets
 
     return depths_of_data_sets(measurement, reading.benchmark())

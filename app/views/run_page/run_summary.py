@@ -37,7 +37,7 @@ def read_story(run: Run, stored: Sequence[Run]) -> list[RunFact]:
     """The facts about a run; computed again when a run or a measurement is added."""
     keys = (
         measurements.DRIFT, measurements.RESET_TO_PRETRAINED, measurements.RESET_FIRST_ORDER,
-        measurements.EXPERT_PAIRS, measurements.PREDICTIONS,
+        measurements.EXPERT_PAIRS,
     )  # fmt: skip
     found = tuple(str(one.path) if (one := measurements.find_measurement(key, run.id)) else "" for key in keys)
     return _tell_story_cached((run.id, len(stored), page_data.current_digest(), *found), run, stored)

@@ -25,7 +25,6 @@ def list_shown(recipe: Recipe, network: str = "") -> list[str]:
     keys = [measurements.SIGNS, measurements.EXPERT_PAIRS] if len(recipe.experts) > 1 else []
     if network:
         return keys + ([measurements.LAYER_DRIFT] if recipe.data_files.layer_inputs else [])
-    keys.append(measurements.PREDICTIONS)
     if not recipe.is_routed:
         keys.append(measurements.DRIFT)
     if not recipe.per_task:

@@ -48,7 +48,6 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE alone"}),
     measurements.JOINT_MAP: FEATURES._replace(query={address.MAP: "joint t-SNE"}),
     measurements.MERGE_PATH: FEATURES._replace(query={address.MAP: "along the merge"}),
-    measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
     measurements.LAYER_DRIFT: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
     measurements.ABLATION: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
     measurements.RESET_TO_PRETRAINED: DRIFT._replace(query={address.DRIFT_VIEW: "put back"}),

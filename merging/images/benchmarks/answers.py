@@ -104,6 +104,21 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
     return answers
 
 
-def list_correctness(answers: Mapping[str, SplitAnswers]) -> Correctness:
-    """{data set: the share of the models that predict each image's class (n,)}."""
-    return {task: one.correctness for task, one in answers.items()}
+def pack_correctness(correctness: Mapping[str, NDArray[Any]]) -> str:
+    """Which images of each data set a single model answers right, {data set: (n,)} of ones and zeros, as text."""
+    packed = {
+        task: [len(right), base64.b64encode(np.packbits(np.asarray(right, bool))).decode()]
+        for task, right in correctness.items()
+    }
+    return json.dumps(packed)
+
+
+def unpack_correctness(text: str) -> Correctness:
+    """The correctness in a text of ``pack_correctness``. Raises StoreError if it is damaged."""
+    try:
+        return {
+            str(task): np.unpackbits(np.frombuffer(base64.b64decode(packed, validate=True), np.uint8), count=n) * 1.0
+            for task, (n, packed) in json.loads(text).items()
+        }
+    except (ValueError, TypeError, AttributeError, binascii.Error):
+        raise StoreError("Stored answers are damaged: a text does not say which images are right.") from None

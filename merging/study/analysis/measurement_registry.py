@@ -45,11 +45,7 @@ MEASUREMENTS = {
             "ablation",
             "Ablation by kind of parameter",
             "merging.study.measurements.parameter_kinds:measure_ablation",
-        ),
-        Measurement(
-            "predictions",
-            "Predictions, image by image",
-            "merging.study.measurements.predictions:measure_predictions",
+            version=2,
         ),
         Measurement(
             "features", "Features out of domain", "merging.study.measurements.features:measure_features", version=2
@@ -138,7 +134,7 @@ MEASUREMENTS = {
             "exemplars",
             "Exemplar sensitivity",
             "merging.study.trials.exemplar_sensitivity:measure_sensitivity",
-            version=2,
+            version=3,
             subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.exemplar_sensitivity:compute_trial",
@@ -147,6 +143,7 @@ MEASUREMENTS = {
             "drm_ablations",
             "Ablations of DRM",
             "merging.study.trials.drm_ablations:measure_ablations",
+            version=2,
             subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.drm_ablations:compute_trial",
@@ -155,7 +152,7 @@ MEASUREMENTS = {
             "task_counts",
             "Number of tasks",
             "merging.study.trials.task_counts:measure_counts",
-            version=2,
+            version=3,
             subject=SubjectKind.BENCHMARK,
             seconds=300.0,
             trial="merging.study.trials.task_counts:compute_trial",

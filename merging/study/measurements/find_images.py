@@ -16,9 +16,9 @@ from merging.study.one_image.logit_lens import parting_depth, settling_depth
 from merging.study.one_image.restore import TOKEN_KINDS
 
 if TYPE_CHECKING:
+    from merging.images.benchmarks.answers import SplitAnswers
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.measurements.depths import StoredDepths
-    from merging.study.measurements.predictions import RunAnswers
 
 
 COLUMNS = ("image", "task", "number", "class", "answer", "value")
@@ -36,7 +36,7 @@ class ByDepth(StrEnum):
 
 
 class ByAnswers(StrEnum):
-    """Questions about the stored predictions of two or more runs."""
+    """Questions about the stored answers of two or more runs."""
 
     ONLY_SECOND_RIGHT = "only B right"  # A is wrong and B is right
     ALL_WRONG = "right nowhere"  # every run is wrong
@@ -80,7 +80,9 @@ def find_by_depth(
     return _build_rows(values, answers, {task: stored.labels for task, stored in by_task.items()}, benchmark)
 
 
-def find_by_answers(question: str, runs: Mapping[str, Mapping[str, RunAnswers]], benchmark: Benchmark) -> pd.DataFrame:
+def find_by_answers(
+    question: str, runs: Mapping[str, Mapping[str, SplitAnswers]], benchmark: Benchmark
+) -> pd.DataFrame:
     """A row for each matching image, with the columns of ``find_by_depth``; value is A's margin, or its loss of margin.
 
     ``runs`` are {run: {data set: its answers}}, A first and then B. If several models of a merge answer a data set, the

@@ -35,7 +35,6 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.tower_names import assemble
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
-from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_images import SampleImages
 from merging.study.previews.bootstrap import AVERAGE
 from merging.study.previews.preview_samples import BATCH_SIZE
@@ -75,7 +74,7 @@ def measure_first_order(subject: Subject, context: Context) -> MeasurementResult
     in_domain = [task for task in sample if task in opened.experts]
     stages = subject.split_context(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
     with subject.open_models(stages) as models:
-        evaluated_models = list_evaluated_models(models, subject)
+        evaluated_models = put_back_images.list_evaluated_models(models, subject)
         inputs = RunInputs(opened.pretrained, opened.experts, None, choose_device(context.device))
         counts = [
             sum(len(sample[task].labels) for task in evaluated.tasks if task in sample)

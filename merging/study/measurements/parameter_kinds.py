@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from merging.images.benchmarks.answers import pack_correctness
 from merging.models.families import Role
+from merging.study.trials.row_answers import RIGHT, split_answers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,16 +27,18 @@ ROLES_BY_KIND: Mapping[str, frozenset[Role]] = {
     "embeddings": frozenset({Role.EMBEDDING}),
 }
 NOTHING_RESET = "nothing"  # the kind of the rows with none reset
-ABLATION_COLUMNS = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
+ABLATION_COLUMNS = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high", RIGHT)
 
 
 def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
-    """The table "ablation": in-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
+    """In-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
+
+    It is the table "ablation", with its answers (``row_answers``).
 
     Raises:
         CheckpointError, TaskError: a checkpoint of the run cannot be read, or the benchmark lacks images for it.
     """
-    from merging.engine.evaluation.evaluate import evaluate
+    from merging.engine.evaluation.evaluate import evaluate_answers
     from merging.study.analysis.measurement_subject import MeasurementResult
 
     subject.refuse_modules()
@@ -54,10 +58,14 @@ def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
             parts = stages[kind].split({group[0]: float(len(group)) for group in groups.values()})
             for group in groups.values():
                 model = reset_roles(merged[group[0]], pretrained, roles)
-                rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])
-                frames.append(rows.assign(kind=kind)[list(ABLATION_COLUMNS)])
+                answered = evaluate_answers(
+                    model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]]
+                )
+                right = {task: pack_correctness({task: answers}) for task, answers in answered.correctness.items()}
+                rows = answered.scores.assign(kind=kind, right=answered.scores["task"].map(right))
+                frames.append(rows[list(ABLATION_COLUMNS)])
     table = pd.concat(frames, ignore_index=True)
-    return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
+    return MeasurementResult(split_answers("ablation", table), {"split": SPLIT, "images": int(table["n"].max())})
 
 
 def reset_roles(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:

@@ -20,7 +20,6 @@ from merging.engine.evaluation.image_features import predict
 from merging.models.checkpoint import Checkpoint
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
-from merging.study.measurements.predictions import list_evaluated_models
 from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, list_variants
 from merging.study.previews.bootstrap import H_SCORE, RESAMPLES, paired_differences
 from merging.tasks.context import Context
@@ -60,7 +59,7 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
         return MeasurementResult({CHANGES_TABLE: build_change_table(answers, in_domain)}, notes)
 
     with subject.open_models(stages) as models:
-        evaluated_models = list_evaluated_models(models, subject)
+        evaluated_models = put_back_images.list_evaluated_models(models, subject)
         meter = stages[RUNNING_PHASE].meter(0)  # ``answer_variants`` sets the total
         return make_result(
             answer_variants(

@@ -11,14 +11,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from merging.base.errors import TaskError
 from merging.engine.evaluation.image_features import cosine_margins
+from merging.engine.outputs import MERGED
 from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.previews.preview_samples import BATCH_SIZE, HALF, PreviewSample, sample_tasks
 
 if TYPE_CHECKING:
+    from merging.engine.evaluation.evaluate import EvaluatedModel
     from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.checkpoint import Checkpoint
+    from merging.study.analysis.measurement_subject import Subject
 
 SAMPLE = PreviewSample(32)  # images of every task; a preview of this size has the same ones
+
+
+def list_evaluated_models(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
+    """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
+    from merging.engine.evaluation.evaluate import EvaluatedModel, list_task_models
+
+    benchmark = subject.benchmark
+    if reason := benchmark.describe_misfit(next(iter(models.values()))):
+        raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
+    features = subject.store.features_folder(subject.run_id)
+    if subject.store.get_run(subject.run_id).per_task:
+        return list_task_models(models, benchmark, features)
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, features)]
 
 
 @dataclass(frozen=True)

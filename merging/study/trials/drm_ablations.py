@@ -14,8 +14,9 @@ from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.base.numerics.linear_algebra import left_factors
 from merging.base.threads import run_in_threads
-from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.evaluate import evaluate_answers
 from merging.engine.run_inputs import RunInputs
+from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
 from merging.methods.shared.least_squares import as_matrices
@@ -24,6 +25,7 @@ from merging.models.formats.model_sources import open_models
 from merging.recipes.presets import Preset, find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.row_answers import RIGHT, split_answers
 from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import QUIET, Context
 
@@ -113,18 +115,19 @@ def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
         for cut, trial in truncation_trials
     ]
     notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
-    return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
+    tables = split_answers("ablations", pd.DataFrame(rows)) | split_answers("ranks", pd.DataFrame(ranks))
+    return MeasurementResult(tables, notes)
 
 
 def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """The averages of a merge in and out of domain, or the shares of ranks if the request has cuts."""
+    """The averages of a merge in and out of domain with its answers, or the shares of ranks if the request has cuts."""
     if "cuts" in request:
         return measure_kept_shares(inputs.benchmark, request["cuts"], context)
     parts = context.split({"merge": 1.0, "evaluate": 2.0})
     merged = merge_in_memory(read_plain_recipe(inputs.benchmark, request["recipe"]), inputs.benchmark, parts["merge"])
-    scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
-    summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
-    return {name: getattr(summary, name) for name in SCORE_COLUMNS}
+    evaluation = evaluate_answers(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
+    summary = summarize(evaluation.scores, list(inputs.benchmark.experts), split=SPLIT)
+    return {name: getattr(summary, name) for name in SCORE_COLUMNS} | {RIGHT: pack_correctness(evaluation.correctness)}
 
 
 def measure_kept_shares(

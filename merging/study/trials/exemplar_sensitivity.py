@@ -13,23 +13,25 @@ import numpy as np
 import pandas as pd
 
 from merging.base.errors import TaskError, UnknownMethodError
-from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.evaluate import evaluate_answers
+from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import Source
 from merging.recipes.recipe import Recipe
 from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.row_answers import RIGHT, split_answers
 from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import Context
 
 SPLIT = "reporting"
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
 SEEDS = (0, 1, 2)  # of the samples of exemplars
-SCORE_COLUMNS = ("task", "title", "correct", "n", "accuracy")  # of the scores of a trial
-ACCURACY_COLUMNS = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
+SCORE_COLUMNS = ("task", "title", "correct", "n", "accuracy", RIGHT)  # of the scores of a trial
+ACCURACY_COLUMNS = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy", RIGHT)
 # The quantities that LOT's layers are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
 TASK_VECTORS, WHOLE_WEIGHTS = "task vectors", "whole weights"
 OWN_EXPERTS = "own experts"  # each task's expert, without a merge and without exemplars
-WEIGHTS_COLUMNS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
+WEIGHTS_COLUMNS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy", RIGHT)
 
 
 class MethodCandidate(NamedTuple):
@@ -59,7 +61,7 @@ CANDIDATES = (
 
 
 def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult:
-    """The tables "accuracy", "rank" and "weights", over all counts and seeds.
+    """The tables "accuracy", "rank" and "weights", over all counts and seeds, with their answers (``row_answers``).
 
     "accuracy": in-domain accuracy of every registered candidate, a row per method, exemplars, seed and task. "rank": a
     row per exemplars and seed; full is the mean over layers of the share of input directions that LOT's Gram matrix
@@ -93,9 +95,9 @@ def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult
     ]
     weights += [merge.build_rows("solved", answer) for merge, answer in of_forms]
     tables = {
-        "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY_COLUMNS)],
+        **split_answers("accuracy", pd.concat(accuracy, ignore_index=True)[list(ACCURACY_COLUMNS)]),
         "rank": pd.DataFrame(ranks, columns=["exemplars", "seed", "full"]),
-        "weights": pd.concat(weights, ignore_index=True)[list(WEIGHTS_COLUMNS)],
+        **split_answers("weights", pd.concat(weights, ignore_index=True)[list(WEIGHTS_COLUMNS)]),
     }
     images = int(tables["accuracy"]["n"].max())
     return MeasurementResult(tables, {"split": SPLIT, "images": images, "seeds": len(SEEDS)})
@@ -155,7 +157,9 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 
 
 def _evaluate_rows(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
-    scores = evaluate(model, benchmark, splits=(SPLIT,), tasks=tasks, context=context)
+    evaluation = evaluate_answers(model, benchmark, splits=(SPLIT,), tasks=tasks, context=context)
+    right = {task: pack_correctness({task: answers}) for task, answers in evaluation.correctness.items()}
+    scores = evaluation.scores.assign(**{RIGHT: evaluation.scores["task"].map(right)})
     return [list(row) for row in zip(*(scores[name].tolist() for name in SCORE_COLUMNS), strict=True)]
 
 

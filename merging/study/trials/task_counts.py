@@ -13,11 +13,13 @@ from torch import Tensor
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
 from merging.engine.evaluation.image_features import compute_features, predict
+from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import Source, open_checkpoint
 from merging.recipes.presets import find_preset
 from merging.study.analysis.measurement_subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.row_answers import RIGHT, split_answers
 from merging.study.trials.trial_merges import merge_in_memory, plain_recipe, read_plain_recipe
 from merging.tasks.context import Context
 
@@ -30,7 +32,7 @@ PRESETS = (
     "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
 )  # fmt: skip
 REFERENCE_TITLE = find_preset("drm_h").title  # the method that the paper compares with all others
-COUNT_COLUMNS = ("method", "size", "subset", "task", "correct", "n")
+COUNT_COLUMNS = ("method", "size", "subset", "task", "correct", "n", RIGHT)
 EXPERT_COLUMNS = ("task", "title", "correct", "n")
 TEST_COLUMNS = ("method", "size", "pairs", "difference", "t", "p")
 Subset = tuple[str, ...]
@@ -77,13 +79,13 @@ def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
         for task, answer, n in zip(names, answers[: len(expert_trials)], images, strict=True)
     ]
     counts = [
-        (find_preset(key).title, len(subset), number, task, correct, n)
+        (find_preset(key).title, len(subset), number, task, correct, n, right)
         for (number, subset, key), answer in zip(merges, answers[len(expert_trials) :], strict=True)
-        for task, correct, n in zip(subset, answer["correct"], answer["n"], strict=True)
+        for task, correct, n, right in zip(subset, answer["correct"], answer["n"], answer[RIGHT], strict=True)
     ]
     notes = {"split": SPLIT, "images": max(images), "seed": SEED, "subsets": len(subsets), "most": MAX_SUBSETS}
     tables = {
-        "counts": pd.DataFrame(counts, columns=list(COUNT_COLUMNS)),
+        **split_answers("counts", pd.DataFrame(counts, columns=list(COUNT_COLUMNS))),
         "experts": pd.DataFrame(experts, columns=list(EXPERT_COLUMNS)),
     }
     return MeasurementResult(tables, notes)
@@ -105,19 +107,23 @@ def compute_trial(inputs: TrialInputs, request: Mapping[str, Any], context: Cont
 
 
 def _count_correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
-    """{"correct": [...], "n": [...]}: numbers of a model's correct answers and of images, in the order of the tasks."""
+    """{"correct": [...], "n": [...], "right": [...]}, by task: correct answers, images, and the packed answers."""
     images = [_load_task_images(inputs, task) for task in tasks]
     encoder = Encoder.from_checkpoint(
         open_checkpoint(model), choose_device(context.device), fallback=inputs.benchmark.pretrained_tower
     )
     meter = context.meter(sum(len(task.labels) for task in images))
-    correct = []
+    right = []
     for name, task in zip(tasks, images, strict=True):
         feature_rows = compute_features(
             encoder, task.images, meter, "Evaluating", inputs.benchmark.find_task(name).title
         )
-        correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
-    return {"correct": correct, "n": [len(task.labels) for task in images]}
+        right.append(predict(feature_rows, task.head) == task.labels)
+    return {
+        "correct": [int(answers.sum()) for answers in right],
+        "n": [len(task.labels) for task in images],
+        RIGHT: [pack_correctness({name: answers}) for name, answers in zip(tasks, right, strict=True)],
+    }
 
 
 def _load_task_images(inputs: TrialInputs, task: str) -> TaskImages:

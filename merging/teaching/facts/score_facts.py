@@ -6,16 +6,15 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from merging.base.errors import StoreError
+from merging.study.runs.run_answers import join_experts, read_correctness
 from merging.teaching.fact import PERCENT, POINTS, Fact
 from merging.teaching.lesson_context import NotMeasured
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.study.measurements.predictions import RunAnswers
+    from merging.images.benchmarks.answers import Correctness
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
@@ -92,31 +91,33 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
-    """The difference by a paired bootstrap over images. Raises NotMeasured without the predictions of both runs."""
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, compare_accuracies
+    """The paired difference, see ``compare_models``. Raises NotMeasured without the answers of both."""
+    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, SEED, compare_models
 
-    new, old = read_run_answers(context, run), read_run_answers(context, against)
-    inside = context.list_tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
-    right = {  # shares of right answers (images,), over the models of a run with one per task
-        task: (old[task].is_right.astype(np.float64).mean(axis=0), new[task].is_right.astype(np.float64).mean(axis=0))
-        for task in new
-        if task in old
-    }
-    scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
+    new, old = read_run_correctness(context, run), read_run_correctness(context, against)
+    (_, inside, title), (_, _, other_title) = (read_score_rows(context, alias) for alias in (run, against))
+    scope = {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
     if scope == over:
         context.list_tasks(over, inside)  # raises LessonError if ``over`` is unknown
-    table = compare_accuracies(right, inside, [task for task in right if task not in inside])
-    row = table[table["scope"] == scope].iloc[0]
-    ends = float(row["low"]), float(row["high"])
-    source = f"{context.require_run(run).title} and {context.require_run(against).title}, image by image"
+    table = compare_models(new, old, inside)
+    row = table[table["over"] == scope].iloc[0]
+    ends, source = (float(row["low"]), float(row["high"])), f"{title} and {other_title}, image by image"
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
 
 
-def read_run_answers(context: LessonContext, alias: str) -> Mapping[str, RunAnswers]:
-    """The stored predictions of a run, by data set. Raises NotMeasured."""
-    from merging.study.measurements.predictions import read_answers
+def read_run_correctness(context: LessonContext, alias: str) -> Correctness:
+    """{data set: (n,)}: whether a run, or each task's own expert, is right; see ``SplitAnswers.correctness``.
 
+    Raises:
+        NotMeasured: the answers are not stored.
+    """
     if alias == EXPERTS:
-        raise NotMeasured("The predictions of the experts are not stored together.")
-    measured = context.find_measurement("predictions", context.require_run(alias))
-    return context.compute_once(("answers", alias), lambda: read_answers(measured, context.benchmark))
+        experts = {task: context.references[task] for task in context.benchmark.experts}
+        by_expert = {task: read_correctness(run, context.benchmark) or {} for task, run in experts.items()}
+        return join_experts(by_expert)
+    correctness = context.compute_once(
+        ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
+    )
+    if correctness is None:
+        raise NotMeasured("The answers to each image are not stored.")
+    return correctness

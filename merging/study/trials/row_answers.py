@@ -1,0 +1,37 @@
+"""The answers behind the rows of a table of accuracies: a second table, whose rows follow those of the first.
+
+They stay out of the first table, which pages show and people download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pandas as pd
+
+from merging.images.benchmarks.answers import Correctness, unpack_correctness
+
+RIGHT = "right"  # the column: which images are right, as text
+
+
+def split_answers(name: str, table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The table without its column "right", under its ``name``, and that column as the table of its answers."""
+    return {name: table.drop(columns=RIGHT), name_answers(name): table[[RIGHT]]}
+
+
+def name_answers(name: str) -> str:
+    """The name of the table with the answers behind the rows of another table."""
+    return f"{name}_answers"
+
+
+def join_answers(name: str, read_table: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    """A stored table with the column "right" of its answers, {data set: (n,)}. Raises StoreError."""
+    answers: list[Mapping[str, object]] = [
+        unpack_correctness(text) for text in read_table(name_answers(name))[RIGHT].tolist()
+    ]
+    return read_table(name).assign(**{RIGHT: answers})
+
+
+def join_rows(rows: pd.DataFrame) -> Correctness:
+    """{data set: (n,)} of rows of ``join_answers``, one for each data set or for all."""
+    return {task: right for answers in rows[RIGHT] for task, right in answers.items()}
