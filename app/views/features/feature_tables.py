@@ -206,7 +206,7 @@ def read_separability(models: Sequence[Model]) -> pd.DataFrame:
     table = pd.concat(frames, ignore_index=True)
     table["title"] = look_up_names(table["task"], measurements.titles_by_task(), "All together")
     table["knn"] = table["correct"] / table["n"]
-    intervals = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
+    intervals = [wilson(correct, n) for correct, n in zip(table["correct"], table["n"], strict=True)]
     return table.assign(low=[low for low, _ in intervals], high=[high for _, high in intervals])
 
 
@@ -216,12 +216,12 @@ def build_numbers_table(models: Sequence[Model], task: str, trust: Mapping[str, 
     table = table[table["task"] == task].copy()
     correct_by_model = [read_images(model, task)["correct"] for model in models]
     table["zero"] = [_share_in_words(int(correct.sum()), len(correct)) for correct in correct_by_model]
-    table["neighbors"] = [_share_in_words(int(c), int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
+    table["neighbors"] = [_share_in_words(c, int(n)) for c, n in zip(table["correct"], table["n"], strict=True)]
     table["trust"] = [trust.get(model.run.id, math.nan) for model in models]
     return table[["label", "silhouette", "neighbors", "scatter", "zero", "trust", "classes", "n"]]
 
 
-def _share_in_words(correct: int, n: int) -> str:
+def _share_in_words(correct: float, n: int) -> str:
     if not n:
         return "—"
     low, high = wilson(correct, n)

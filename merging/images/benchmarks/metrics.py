@@ -27,7 +27,7 @@ TASK_KNOWN = (
 ADAPTS_ON_TEST = "† Adapted on these images: it learned, without labels, on the images that its scores are of."
 
 
-def wilson(correct: int, n: int) -> tuple[float, float]:
+def wilson(correct: float, n: int) -> tuple[float, float]:
     """The Wilson 95 % interval of a proportion, as fractions; (nan, nan) without images."""
     if n == 0:
         return math.nan, math.nan

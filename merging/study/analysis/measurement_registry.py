@@ -48,12 +48,13 @@ MEASUREMENTS = {
             version=2,
         ),
         Measurement(
-            "features", "Features out of domain", "merging.study.measurements.features:measure_features", version=2
+            "features", "Features out of domain", "merging.study.measurements.features:measure_features", version=3
         ),
         Measurement(
             "features_in_domain",
             "Features in domain",
             "merging.study.measurements.features:measure_features_in_domain",
+            version=2,
         ),
         Measurement("tsne", "t-SNE of features", "merging.study.measurements.tsne:measure_tsne", version=2),
         Measurement(

@@ -22,7 +22,7 @@ class Separability(NamedTuple):
     """How well the classes of some images are separated; NaN where that is undefined."""
 
     silhouette: float  # mean over images, cosine distance, in [-1, 1]
-    correct: int  # images whose class is the most frequent one among their nearest neighbors, themselves left out
+    correct: float  # images whose class is the most frequent one among their nearest neighbors, see ``vote``
     scatter: float  # tr(Sb) / tr(Sw): scatter between classes over scatter within them
     classes: int
     n: int
@@ -42,7 +42,7 @@ def separability(features: NDArray[Any], labels: NDArray[Any]) -> Separability:
     _, classes = np.unique(labels, return_inverse=True)
     count = int(classes.max(initial=-1)) + 1
     return Separability(
-        silhouette(rows, classes), count_knn_correct(rows, classes), scatter_ratio(rows, classes), count, len(rows)
+        silhouette(rows, classes), float(vote(rows, classes).sum()), scatter_ratio(rows, classes), count, len(rows)
     )
 
 
@@ -58,19 +58,22 @@ def silhouette(rows: Floats, classes: NDArray[np.intp]) -> float:
     return float(silhouette_score(rows, classes, metric="cosine"))
 
 
-def count_knn_correct(rows: Floats, classes: NDArray[np.intp], neighbors: int = VOTING_NEIGHBORS) -> int:
-    """Number of unit rows (n, d) whose class (n,) is the most frequent one among their nearest neighbors.
+def vote(rows: Floats, classes: NDArray[np.intp], neighbors: int = VOTING_NEIGHBORS) -> Floats:
+    """Whether the class (n,) of each unit row (n, d) is the most frequent one among its nearest neighbors (n,).
 
-    Distances are cosine distances, and a row is not its own neighbor. Among equally frequent classes the lowest wins.
+    1 or 0; one of t equally frequent classes counts 1/t, the mean over a random choice between them. Distances are
+    cosine distances, and a row is not its own neighbor.
     """
-    from scipy.stats import mode
     from sklearn.neighbors import NearestNeighbors
 
     if len(rows) < 2:
-        return 0
+        return np.zeros(len(rows))
     index = NearestNeighbors(n_neighbors=min(neighbors, len(rows) - 1), metric="cosine", algorithm="brute").fit(rows)
     nearest = index.kneighbors(return_distance=False)  # without a query, a row is not its own neighbor
-    return int((mode(classes[nearest], axis=1).mode == classes).sum())
+    votes = np.stack([(classes[nearest] == one).sum(axis=1) for one in range(int(classes.max()) + 1)], axis=1)
+    is_first = votes == votes.max(axis=1, keepdims=True)  # (n, classes)
+    right: Floats = is_first[np.arange(len(rows)), classes] / is_first.sum(axis=1)
+    return right
 
 
 def scatter_ratio(rows: Floats, classes: NDArray[np.intp]) -> float:

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from merging.base.errors import TaskError
 from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, compute_features, predict
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
-from merging.study.analysis.separability import separability
+from merging.study.analysis.separability import separability, unit_rows, vote
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.models.checkpoint import Checkpoint
+    from merging.study.analysis.measurement_store import StoredMeasurement
 
 SPLIT, MAX_IMAGES, SEED = "choosing", 1500, 0  # the images: a seeded sample of at most MAX_IMAGES
 ALL_DATA_SETS = "all"  # the name of the map of all data sets; every other map is named after its data set
@@ -100,15 +101,36 @@ def _measure_images(subject: Subject, context: Context, keys: Sequence[str]) -> 
         rows, tables = _extract_features(model, subject, positions, stages[EXTRACTING_STAGE])
     stored_rows, rows = rows, rows.astype(np.float32)
     images = pd.concat(tables, ignore_index=True)
-    labels = images["task"] + ":" + images["truth"]
-    row_masks = {key: (images["task"] == key).to_numpy() for key in positions}
-    row_masks[ALL_DATA_SETS] = np.ones(len(images), bool)
     numbers = [
-        (key, *separability(rows[row_mask], labels[row_mask].to_numpy(str))) for key, row_mask in row_masks.items()
+        (key, *separability(rows[is_selected], _label_images(images)[is_selected]))
+        for key in (*positions, ALL_DATA_SETS)
+        for is_selected in [select_images(images, key)]
     ]
     table = pd.DataFrame(numbers, columns=["task", "silhouette", "correct", "scatter", "classes", "n"])
     notes = {"images": len(images), "data_sets": len(positions), "split": SPLIT, "seed": SEED}
     return MeasurementResult({"images": images, "separability": table}, notes, {"features": stored_rows})
+
+
+def select_images(images: pd.DataFrame, key: str) -> NDArray[np.bool_]:
+    """Whether each row (n,) of the table "images" is of a data set, or of all of them (``ALL_DATA_SETS``)."""
+    selected: NDArray[np.bool_] = (
+        np.ones(len(images), bool) if key == ALL_DATA_SETS else images["task"].to_numpy() == key
+    )
+    return selected
+
+
+def _label_images(images: pd.DataFrame) -> NDArray[np.str_]:
+    """The labels (n,) of the table "images": equal class names of two data sets are two classes."""
+    labels: NDArray[np.str_] = (images["task"] + ":" + images["truth"]).to_numpy(str)
+    return labels
+
+
+def vote_on_images(measured: StoredMeasurement, key: str) -> NDArray[np.float64]:
+    """The votes (n,), see ``separability.vote``, on the images of a data set, or of all (``ALL_DATA_SETS``)."""
+    images = measured.table("images")
+    is_selected = select_images(images, key)
+    rows = unit_rows(measured.array("features")[is_selected].astype(np.float32))
+    return vote(rows, np.unique(_label_images(images)[is_selected], return_inverse=True)[1])
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from merging.base.errors import LessonError, StoreError
 from merging.teaching.fact import PERCENT, POINTS, Fact
 
@@ -54,16 +52,18 @@ def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     With ``against``, the fact is the difference from that run in points.
     """
     from merging.images.benchmarks.metrics import wilson
+    from merging.images.benchmarks.paired_scores import compare_models
+    from merging.study.measurements.features import vote_on_images
 
     row, notes = _read_separability(context, arguments, str(arguments["run"]))
-    n, seed = int(row["n"]), notes["seed"]
-    value, (low, high) = row["correct"] / n, wilson(int(row["correct"]), n)
+    n, seed, task = int(row["n"]), notes["seed"], str(row["task"])
     if against := arguments.get("against"):
-        other_row, _ = _read_separability(context, arguments, str(against))
-        share, (below, above) = other_row["correct"] / n, wilson(int(other_row["correct"]), n)
-        down, up = math.hypot(value - low, above - share), math.hypot(high - value, share - below)
-        change = float(value - share)
-        return Fact(change, POINTS, change - down, change + up, n, str(notes["split"]), seed, "assuming independence")
+        runs = (context.require_run(str(alias)) for alias in (arguments["run"], against))
+        votes = [{task: vote_on_images(context.find_measurement(FEATURES, run), task)} for run in runs]
+        change = compare_models(*votes, ()).iloc[-1]
+        ends = float(change["low"]), float(change["high"])
+        return Fact(float(change["difference"]), POINTS, *ends, n, str(notes["split"]), seed, "image by image")
+    value, (low, high) = row["correct"] / n, wilson(row["correct"], n)
     return Fact(float(value), PERCENT, low, high, n, str(notes["split"]), seed, "nearest neighbors' classes")
 
 
@@ -102,8 +102,10 @@ def _read_separability(
 
 def _select_task(images: pd.DataFrame, arguments: Mapping[str, Any]) -> Any:
     """Booleans (n,) for the images of the data set ``task``, by default all. Raises LessonError."""
+    from merging.study.measurements.features import select_images
+
     task = str(arguments.get("task", ALL_DATA_SETS))
-    selection = np.ones(len(images), bool) if task == ALL_DATA_SETS else (images["task"] == task).to_numpy()
+    selection = select_images(images, task)
     if not selection.any():
         raise LessonError(f"The features hold no data set {task!r}.")
     return selection
