@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.text import first_few, plural, printable, size_text
 from merging.images.benchmarks.metrics import summary_of
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, compare_models
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 from merging.study.analysis.measurement_store import StoredMeasurement, find_measurement_result
 from merging.study.analysis.opposed_signs import share_opposed
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 MAX_SENTENCES = 6
-IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"  # also the averages in tables of changes
 MIN_MODELS = 1.01  # the smallest stored size that is told, in models
 
 
@@ -138,15 +138,13 @@ def _resample_difference(evidence: RunEvidence, other: Run, tasks: Sequence[str]
     before, after = evidence.find("predictions", other), evidence.find("predictions")
     if not before or not after or before.notes.get("differing") or after.notes.get("differing"):
         return {}  # predictions of another processor may differ from the scores
-    from merging.study.analysis.agreement import INSIDE, OUTSIDE, compare_accuracies
     from merging.study.measurements.predictions import read_answers
 
     assert evidence.benchmark is not None  # predictions were found
-    answers = [read_answers(stored, evidence.benchmark) for stored in (before, after)]
-    right = {task: (answers[0][task].is_right.mean(axis=0), answers[1][task].is_right.mean(axis=0)) for task in tasks}
-    outside = [task for task in tasks if task not in evidence.run.experts]
-    rows = compare_accuracies(right, evidence.run.experts, outside, with_h_score=False).set_index("scope")
-    scopes = {domain: scope for domain, scope in (("in", INSIDE), ("out", OUTSIDE)) if scope in rows.index}
+    answers = [read_answers(stored, evidence.benchmark) for stored in (after, before)]
+    right, reference = ({task: of_run[task].is_right.mean(axis=0) for task in tasks} for of_run in answers)
+    rows = compare_models(right, reference, evidence.run.experts).set_index("over")
+    scopes = {domain: scope for domain, scope in (("in", IN_DOMAIN), ("out", OUT_OF_DOMAIN)) if scope in rows.index}
     return {domain: (100 * rows["low"][scope], 100 * rows["high"][scope]) for domain, scope in scopes.items()}
 
 

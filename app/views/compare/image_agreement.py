@@ -123,7 +123,7 @@ def count_agreement(images: pd.DataFrame) -> pd.DataFrame:
 
 def mcnemar_in_words(images: pd.DataFrame) -> str:
     """McNemar's test of the images on which only one run is right, in words; Markdown."""
-    from merging.study.analysis.agreement import mcnemar
+    from merging.images.benchmarks.paired_scores import mcnemar
 
     if not images["single"].all():
         return SEVERAL_MODELS_NOTE

@@ -13,6 +13,13 @@ from app.reading import measurements, page_data
 from app.reading.figures import cache_shared, cache_table
 from app.session import run_styles
 from merging.images.benchmarks.metrics import summarize, wilson
+from merging.images.benchmarks.paired_scores import (
+    H_SCORE,
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    compare_models,
+    subtract_scores,
+)
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 
@@ -114,15 +121,13 @@ def compare_scores(pair: RunPair) -> pd.DataFrame | None:
         return None
     tasks = [task for task in scores_a["task"] if task in set(scores_b["task"])]
     if pair.measured_a is not None and pair.measured_b is not None:
-        table = _compare_predictions(
-            str(pair.measured_a.path),
-            str(pair.measured_b.path),
-            _common_groups(pair, tasks),
-            pair.has_same_domain,
-            pair,
-        )
+        paths = str(pair.measured_a.path), str(pair.measured_b.path)
+        table = _compare_predictions(*paths, _common_groups(pair, tasks), pair)
     else:
-        table = _compare_accuracies(scores_a, scores_b, _common_groups(pair, tasks), pair.has_same_domain)
+        table = subtract_scores(scores_b, scores_a, *_common_groups(pair, tasks))
+    table = table.rename(columns={"over": "scope", "accuracy": "b", "reference": "a"})
+    if not pair.has_same_domain:  # an H-score is of all data sets
+        table = table[table["scope"] != H_SCORE]
     table = table.assign(
         title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
     )
@@ -143,68 +148,33 @@ def _common_groups(pair: RunPair, tasks: Sequence[str]) -> Groups:
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _compare_predictions(path_a: str, path_b: str, groups: Groups, with_h_score: bool, _pair: RunPair) -> pd.DataFrame:
-    from merging.study.analysis.agreement import compare_accuracies
-
+def _compare_predictions(path_a: str, path_b: str, groups: Groups, _pair: RunPair) -> pd.DataFrame:
     assert _pair.measured_a is not None  # called only with both
     assert _pair.measured_b is not None
-    answers_a, answers_b = read_predictions(_pair.measured_a), read_predictions(_pair.measured_b)
-    right_by_task = {
-        task: (answers_a[task].is_right.mean(axis=0), answers_b[task].is_right.mean(axis=0))
-        for task in answers_a
-        if task in answers_b
-    }
-    return compare_accuracies(right_by_task, *groups, with_h_score=with_h_score)
-
-
-def _compare_accuracies(
-    scores_a: pd.DataFrame, scores_b: pd.DataFrame, groups: Groups, with_h_score: bool
-) -> pd.DataFrame:
-    """Differences without intervals, from accuracies alone."""
-    import pandas as pd
-
-    from merging.images.benchmarks.metrics import h_score
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    scores = scores_a.merge(scores_b, on="task", suffixes=("_a", "_b")).set_index("task")
-    rows = []
-    for name, tasks in zip((INSIDE, OUTSIDE), groups, strict=True):
-        if tasks:
-            selected = scores.loc[list(tasks)]
-            rows.append(
-                (name, selected["accuracy_a"].mean(), selected["accuracy_b"].mean(), int(selected["n_a"].sum()))
-            )
-    if with_h_score and len(rows) == 2:
-        (_, in_a, in_b, n_in), (_, out_a, out_b, n_out) = rows
-        rows.append((H_SCORE, h_score(in_a, out_a), h_score(in_b, out_b), n_in + n_out))
-    rows += [(task, row["accuracy_a"], row["accuracy_b"], int(row["n_a"])) for task, row in scores.iterrows()]
-    table = pd.DataFrame(rows, columns=["scope", "a", "b", "n"])
-    return table.assign(difference=table["b"] - table["a"], low=math.nan, high=math.nan)
+    right_a, right_b = (
+        {task: answers.is_right.mean(axis=0) for task, answers in read_predictions(measured).items()}
+        for measured in (_pair.measured_a, _pair.measured_b)
+    )
+    return compare_models(right_b, right_a, *groups)
 
 
 def _group_of_scope(pair: RunPair, scope: str) -> str:
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else pair.domain_group(scope)
+    return AVERAGES if scope in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE) else pair.domain_group(scope)
 
 
 def _scope_titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
     suffix = "" if pair.has_same_domain else " of both"
-    averages = {INSIDE: f"Mean in domain{suffix}", OUTSIDE: f"Mean out of domain{suffix}", H_SCORE: "H-score"}
+    averages = {IN_DOMAIN: f"Mean in domain{suffix}", OUT_OF_DOMAIN: f"Mean out of domain{suffix}", H_SCORE: "H-score"}
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
 
 def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
     """A score of one run with the ends of its interval; those of an H-score are NaN.
 
-    ``scope`` is an average (``INSIDE``, ``OUTSIDE``, ``H_SCORE``) or a data set.
+    ``scope`` is an average (``IN_DOMAIN``, ``OUT_OF_DOMAIN``, ``H_SCORE``) or a data set.
     """
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-
-    if scope in (INSIDE, OUTSIDE):
-        summary = summarize(rows, groups[1] if scope == OUTSIDE else groups[0])  # as the data sets in domain
+    if scope in (IN_DOMAIN, OUT_OF_DOMAIN):
+        summary = summarize(rows, groups[1] if scope == OUT_OF_DOMAIN else groups[0])  # as the data sets in domain
         return summary.in_domain, summary.in_low, summary.in_high
     if scope == H_SCORE:
         return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan

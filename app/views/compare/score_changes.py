@@ -13,6 +13,7 @@ from app.views.compare.run_pair import RunPair
 from app.views.scores import imported_chart
 from app.widgets import chart_view
 from app.widgets.jobs import measure_button
+from merging.images.benchmarks.paired_scores import DRAWS, SEED
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
 from viz.figure_text import percent, plural
@@ -95,13 +96,11 @@ def make_caption(pair: RunPair, row_count: int) -> str:
             f"Differences of accuracies on the {samples.scored_part()}. Intervals need the predictions, which are "
             f"not stored.{samples.sampling_sentence()}{common}"
         )
-    from merging.study.analysis.agreement import RESAMPLES, SEED
-
     return (
-        f"Accuracy on the {samples.scored_part()}; averages are over data sets, unweighted. Intervals: the images of "
-        f"each data "
-        f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
-        f"excludes zero. The intervals are not corrected for their number: of {row_count}, about one in twenty would "
+        f"Accuracy on the {samples.scored_part()}; averages are over data sets, unweighted. Both runs answer the "
+        f"same images. Intervals of data sets: Newcombe's for paired proportions. Intervals of averages: the images of "
+        f"each data set are resampled {DRAWS:,} times, seed {SEED}. A filled dot's interval excludes zero. The "
+        f"intervals are not corrected for their number: of {row_count}, about one in twenty would "
         f"exclude zero by chance. "
         f"{measure_button.origin_in_words(pair.predictions)}{differing_in_words(pair.predictions)}{samples.sampling_sentence()}{common}"
     )

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from merging.base.errors import StoreError
 from merging.teaching.fact import PERCENT, POINTS, Fact
 from merging.teaching.lesson_context import NotMeasured
@@ -92,21 +90,20 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
-    """The difference by a paired bootstrap over images. Raises NotMeasured without the predictions of both runs."""
-    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE, SEED, compare_accuracies
+    """The difference with its paired interval. Raises NotMeasured without the predictions of both runs."""
+    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, SEED, compare_models
 
     new, old = read_run_answers(context, run), read_run_answers(context, against)
     inside = context.list_tasks("in", context.require_run(run).experts or tuple(context.benchmark.experts))
-    right = {  # shares of right answers (images,), over the models of a run with one per task
-        task: (old[task].is_right.astype(np.float64).mean(axis=0), new[task].is_right.astype(np.float64).mean(axis=0))
-        for task in new
-        if task in old
-    }
-    scope = {"in": INSIDE, "out": OUTSIDE, "h": H_SCORE}.get(over, over)
+    scope = {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
     if scope == over:
         context.list_tasks(over, inside)  # raises LessonError if ``over`` is unknown
-    table = compare_accuracies(right, inside, [task for task in right if task not in inside])
-    row = table[table["scope"] == scope].iloc[0]
+    right, reference = (  # shares of right answers (images,), over the models of a run with one per task
+        {task: answers.is_right.mean(axis=0) for task, answers in answers_by_task.items()}
+        for answers_by_task in (new, old)
+    )
+    table = compare_models(right, reference, inside)
+    row = table[table["over"] == scope].iloc[0]
     ends = float(row["low"]), float(row["high"])
     source = f"{context.require_run(run).title} and {context.require_run(against).title}, image by image"
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
