@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from app.page_text import format_signed, look_up_names
 from app.reading import measurements, page_data
 from app.reading.figures import cache_table
+from merging.images.benchmarks.paired_scores import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.models.families import Role
 from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
 from viz.figure_text import role_name
 

@@ -143,11 +143,12 @@ def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str,
         own, others = ({task: one[task] for task in tasks} for one in answers if one is not None)
         table = compare_models(own, others, evidence.run.experts)
     else:
-        scores = (pd.DataFrame(read_scores(run)[task] for task in tasks) for run in (evidence.run, other))
-        table = subtract_scores(*scores, evidence.run.experts)
+        scores, of_other = (pd.DataFrame(read_scores(run)[task] for task in tasks) for run in (evidence.run, other))
+        table = subtract_scores(scores, of_other, evidence.run.experts)
     percent = ["accuracy", "reference", "difference", "low", "high"]
     table[percent] = (100 * table[percent]).round(9)
-    return {str(row["over"]): row for row in table.to_dict("records")}
+    rows: list[Any] = table.to_dict("records")
+    return {str(row["over"]): row for row in rows}
 
 
 def compare_with_experts(evidence: RunEvidence, *, closest: bool = False) -> RunFact | None:

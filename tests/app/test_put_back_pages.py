@@ -15,12 +15,12 @@ from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import AVERAGE
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, measurement_subject
 from merging.study.analysis.measurement_subject import MeasurementResult
-from merging.study.previews.bootstrap import AVERAGE
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context

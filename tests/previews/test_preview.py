@@ -10,9 +10,9 @@ from merging.base.errors import Cancelled, CheckpointError, NeedsError, StoreErr
 from merging.engine import run as engine
 from merging.engine.evaluation.evaluate import evaluate, list_task_models, predict_splits
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import compare_models
 from merging.recipes.recipe import Recipe
 from merging.study.previews import moments_in_memory
-from merging.study.previews.bootstrap import paired_differences
 from merging.study.previews.preview import Preview
 from merging.study.previews.preview_samples import PreviewSample
 from merging.study.previews.previewer import Previewer
@@ -73,7 +73,7 @@ def test_the_reference_is_scored_on_the_same_images(tiny_benchmark):
         {task: rows[name].to_numpy() for task, rows in answered.groupby("task", sort=False)}
         for name in ("right", "reference_right")
     )
-    again = paired_differences(right, before, list(tiny_benchmark.experts), seed=4)
+    again = compare_models(right, before, list(tiny_benchmark.experts))
     assert preview.changes.drop(columns="title").equals(again)
 
 

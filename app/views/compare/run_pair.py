@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
-from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 
 from app.reading import measurements, page_data
 from app.session import run_styles
 from merging.images.benchmarks import paired_scores
 from merging.images.benchmarks.metrics import summarize, wilson
+from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:

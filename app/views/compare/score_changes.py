@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import streamlit as st
-from merging.images.benchmarks.paired_scores import DRAWS, SEED
 
 from app import page_text
 from app.reading import samples
@@ -14,6 +13,7 @@ from app.views.compare import run_pair
 from app.views.compare.run_pair import RunPair
 from app.views.scores import imported_chart
 from app.widgets import chart_view
+from merging.images.benchmarks.paired_scores import DRAWS, SEED
 from merging.study.runs.run import Run
 from viz.figure_text import percent
 

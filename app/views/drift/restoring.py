@@ -19,8 +19,8 @@ from app.widgets import chart_view, page_parts, selection_pickers
 from app.widgets.jobs import measure_button
 from app.widgets.panels import network_panel, put_back_panel
 from app.widgets.run_picker import pick_one
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
 from viz.figure_text import count, plural
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from app.reading import measurements, page_data
 from app.reading.figures import cache_table
 from app.reading.measurements import MeasuredRuns
+from merging.images.benchmarks.paired_scores import IN_DOMAIN
 from merging.study.analysis.measurement_store import StoredMeasurement
-from merging.study.previews.bootstrap import IN_DOMAIN
 from merging.study.runs.run import Run
 
 if TYPE_CHECKING:

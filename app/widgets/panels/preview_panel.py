@@ -16,8 +16,8 @@ from app.session.click_errors import guarded_fragment
 from app.widgets.chart_view import draw_chart
 from app.widgets.jobs import refused_action
 from merging.base.modes import VisitorAction
+from merging.images.benchmarks.paired_scores import AVERAGE, DRAWS
 from merging.recipes.recipe import Recipe
-from merging.study.previews.bootstrap import AVERAGE, RESAMPLES
 from merging.study.runs.run import Run
 from viz.figure_text import count, percent
 
@@ -198,7 +198,7 @@ def _caption(preview: Preview) -> str:
     images = "all images" if per_task is None else f"at most {per_task} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
-    intervals = f"; 95% intervals from {RESAMPLES:,} paired bootstrap draws{rounded}."
+    intervals = f"; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
     return (
         f"{KINDS[preview.is_from_stored]} of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "

@@ -107,7 +107,7 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
 def pack_correctness(correctness: Mapping[str, NDArray[Any]]) -> str:
     """Which images of each data set a single model answers right, {data set: (n,)} of ones and zeros, as text."""
     packed = {
-        task: [len(right), base64.b64encode(np.packbits(np.asarray(right, bool))).decode()]
+        task: [len(right), base64.b64encode(np.packbits(np.asarray(right, bool)).tobytes()).decode()]
         for task, right in correctness.items()
     }
     return json.dumps(packed)
@@ -116,9 +116,10 @@ def pack_correctness(correctness: Mapping[str, NDArray[Any]]) -> str:
 def unpack_correctness(text: str) -> Correctness:
     """The correctness in a text of ``pack_correctness``. Raises StoreError if it is damaged."""
     try:
-        return {
-            str(task): np.unpackbits(np.frombuffer(base64.b64decode(packed, validate=True), np.uint8), count=n) * 1.0
-            for task, (n, packed) in json.loads(text).items()
-        }
+        correctness: Correctness = {}
+        for task, (n, packed) in json.loads(text).items():
+            packed_bits = np.frombuffer(base64.b64decode(packed, validate=True), np.uint8)
+            correctness[str(task)] = np.unpackbits(packed_bits, count=n).astype(np.float64)
+        return correctness
     except (ValueError, TypeError, AttributeError, binascii.Error):
         raise StoreError("Stored answers are damaged: a text does not say which images are right.") from None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import h_score
+from merging.images.benchmarks.paired_scores import AVERAGE, IN_DOMAIN, compare_models
 from merging.images.prompt_sets import CLIP, read_prompts
 from merging.recipes.papers.published_figures import OUT_OF_DOMAIN_TASKS
 from merging.sharing.published.accuracy_verdicts import (
@@ -33,7 +34,6 @@ from merging.sharing.published.row_variants import (
     find_printed_tasks,
     find_reference_figures,
 )
-from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, paired_differences
 
 RightAnswers = Mapping[str, NDArray[np.bool_]]  # {task: (images,) bool, whether the answer is right}
 REFERENCE_TITLES = {PRETRAINED: "Pretrained", INDIVIDUAL: "Each expert on its own task"}
@@ -322,7 +322,7 @@ def _compute_change(
         {task: right[task].astype(np.float64) for task in shared_tasks}
         for right in (measured_row.right, previous_row.right)
     )
-    table = paired_differences(new, old, shared_tasks)
+    table = compare_models(new, old, shared_tasks)
     (difference_row,) = table[(table["over"] == IN_DOMAIN) & (table["group"] == AVERAGE)].to_dict("records")
     return 100 * difference_row["difference"], 100 * difference_row["low"], 100 * difference_row["high"]
 

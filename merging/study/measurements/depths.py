@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
+from merging.images.benchmarks.paired_scores import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
 from merging.images.image_encoder import Encoder
 from merging.models.model_references import PRETRAINED
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
@@ -24,7 +25,6 @@ from merging.study.one_image.images_by_depth import ImagesByDepth, compute_image
 from merging.study.one_image.logit_lens import parting_depth, settling_depth
 from merging.study.one_image.named_towers import expert_key
 from merging.study.one_image.restore import TOKEN_KINDS
-from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN, RESAMPLES, share_interval
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
         RESTORED_TABLE: _build_restoration_rows(results, in_domain),
         "images": image_ranges,
     }
-    notes = {"split": SPLIT, "images": len(arrays[RESTORED_TABLE]), "resamples": RESAMPLES, "resample_seed": 0}
+    notes = {"split": SPLIT, "images": len(arrays[RESTORED_TABLE]), "resamples": DRAWS, "resample_seed": 0}
     return MeasurementResult(tables, notes, arrays)
 
 

@@ -29,6 +29,7 @@ from merging.engine.gradients import GradientFile, gradient_files
 from merging.engine.run_inputs import RunInputs
 from merging.engine.stream import Stream
 from merging.images.batch_sizes import limit_batch
+from merging.images.benchmarks.paired_scores import AVERAGE
 from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
 from merging.models.checkpoint import Checkpoint
@@ -36,7 +37,6 @@ from merging.models.tower_names import assemble
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
 from merging.study.measurements.put_back_images import SampleImages
-from merging.study.previews.bootstrap import AVERAGE
 from merging.study.previews.preview_samples import BATCH_SIZE
 from merging.tasks.context import Context
 

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from merging.base.devices import choose_device
 from merging.base.progress import Meter
 from merging.engine.evaluation.image_features import predict
+from merging.images.benchmarks.paired_scores import DRAWS, H_SCORE, compare_models
 from merging.models.checkpoint import Checkpoint
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images
 from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, list_variants
-from merging.study.previews.bootstrap import H_SCORE, RESAMPLES, paired_differences
 from merging.tasks.context import Context
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     subject.refuse_modules()
     pretrained, sample = subject.checkpoints.pretrained, put_back_images.sample_images(subject.benchmark)
     in_domain = [task for task in sample if task in subject.checkpoints.experts]
-    notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": RESAMPLES}
+    notes = {**put_back_images.sample_notes(sample, in_domain), "resamples": DRAWS}
     stages = subject.split_context(context, {RUNNING_PHASE: 4.0})
 
     def make_result(answers: VariantAnswers) -> MeasurementResult:
@@ -125,7 +125,7 @@ def build_change_table(answers: VariantAnswers, in_domain: Sequence[str]) -> pd.
                 {task: numbers[0] for task, numbers in numbers_by_task.items()}
                 for numbers_by_task in (variant_means, merged_means)
             )
-            rows = paired_differences(right_after, right_before, in_domain)
+            rows = compare_models(right_after, right_before, in_domain)
             rows = rows[rows["over"] != H_SCORE].rename(columns=COLUMN_NAMES)
             margin = put_back_images.average_tasks(
                 {task: (variant_means[task][1] - merged_means[task][1]).mean() for task in merged_means}, in_domain

@@ -14,7 +14,7 @@ from torch import Tensor
 from merging.base.errors import TaskError
 from merging.engine.evaluation.image_features import cosine_margins
 from merging.engine.outputs import MERGED
-from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.images.benchmarks.paired_scores import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.previews.preview_samples import BATCH_SIZE, HALF, PreviewSample, sample_tasks
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def split_by_task(rows: Tensor, sample: SampleByTask, tasks: Sequence[str]) -> d
 def average_tasks(by_task: Mapping[str, Any], in_domain: Sequence[str]) -> dict[tuple[str, str], Any]:
     """{(over, group): number or array (*S)}: means over the tasks in domain and out of domain, then every task's own.
 
-    The names are those of ``paired_differences``; a domain without tasks is left out.
+    The names are those of ``compare_models``; a domain without tasks is left out.
     """
     groups = {
         IN_DOMAIN: [task_key for task_key in by_task if task_key in in_domain],

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from merging.study.previews.bootstrap import AVERAGE, subtract_scores
+from merging.images.benchmarks.paired_scores import AVERAGE, subtract_scores
 from merging.study.previews.preview_samples import HALF, PreviewSample
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ PLAIN_FIELDS = ("n", "device", "title", "reference", "rounded")
 
 
 def name_changes(changes: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFrame:
-    """The table of ``paired_differences`` with a column "title": the name of the average, or the task's title."""
+    """The table of ``compare_models`` with a column "title": the name of the average, or the task's title."""
     names = [
         scope[0].upper() + scope[1:] if group == AVERAGE else titles[scope]
         for scope, group in zip(changes["over"], changes["group"], strict=True)
@@ -29,7 +29,7 @@ def name_changes(changes: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFra
 class Preview:
     """The scores of a chain and of a reference on the same sample of the choosing half.
 
-    ``tables`` holds "changes" (a row for in domain, out of domain, H-score and each task; see ``paired_differences``)
+    ``tables`` holds "changes" (a row for in domain, out of domain, H-score and each task; see ``compare_models``)
     and "answers" (a row for every image: task, place, label, right and reference_right, and predicted). place is the
     index in the choosing half; predicted is -1 if several models answer. ``n`` counts images. ``title`` and
     ``reference`` name the two models. ``rounded`` says that tokens were cached in half precision, so close decisions
@@ -49,7 +49,7 @@ class Preview:
 
     @property
     def seed(self) -> int:
-        """The seed of the sample and of the intervals."""
+        """The seed of the sample."""
         return self.sample.seed
 
     @property

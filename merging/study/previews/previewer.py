@@ -21,12 +21,12 @@ from merging.engine.evaluation.evaluate import list_task_models
 from merging.engine.evaluation.image_features import predict
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import compare_models
 from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.previews.affected_tensors import find_affected_tensors
-from merging.study.previews.bootstrap import paired_differences
 from merging.study.previews.models_in_memory import (
     MergeInMemory,
     ModelInMemory,
@@ -336,7 +336,7 @@ class PreviewWork:
             columns = {"task": key, "place": task.positions[: len(labels)], "label": labels, "predicted": predicted}
             rows.append(pd.DataFrame({**columns, "right": right[key], "reference_right": reference_right[key]}))
         answer_table = pd.concat(rows, ignore_index=True)
-        changes = paired_differences(right, reference_right, self.experts, seed=self.sample.seed)
+        changes = compare_models(right, reference_right, self.experts)
         changes = name_changes(changes, {task.key: task.title for task in self.previewer.benchmark.tasks})
         return Preview(
             tables={CHANGES_TABLE: changes, ANSWERS_TABLE: answer_table},

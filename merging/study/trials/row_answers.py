@@ -5,7 +5,7 @@ They stay out of the first table, which pages show and people download.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pandas as pd
 
@@ -26,10 +26,8 @@ def name_answers(name: str) -> str:
 
 def join_answers(name: str, read_table: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
     """A stored table with the column "right" of its answers, {data set: (n,)}. Raises StoreError."""
-    answers: list[Mapping[str, object]] = [
-        unpack_correctness(text) for text in read_table(name_answers(name))[RIGHT].tolist()
-    ]
-    return read_table(name).assign(**{RIGHT: answers})
+    texts = read_table(name_answers(name))[RIGHT]
+    return read_table(name).assign(**{RIGHT: texts.map(unpack_correctness)})
 
 
 def join_rows(rows: pd.DataFrame) -> Correctness:

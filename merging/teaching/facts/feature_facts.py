@@ -59,8 +59,8 @@ def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     n, seed, task = int(row["n"]), notes["seed"], str(row["task"])
     if against := arguments.get("against"):
         runs = (context.require_run(str(alias)) for alias in (arguments["run"], against))
-        votes = [{task: vote_on_images(context.find_measurement(FEATURES, run), task)} for run in runs]
-        change = compare_models(*votes, ()).iloc[-1]
+        ours, theirs = ({task: vote_on_images(context.find_measurement(FEATURES, run), task)} for run in runs)
+        change = compare_models(ours, theirs, ()).iloc[-1]
         ends = float(change["low"]), float(change["high"])
         return Fact(float(change["difference"]), POINTS, *ends, n, str(notes["split"]), seed, "image by image")
     value, (low, high) = row["correct"] / n, wilson(row["correct"], n)

@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from merging.base.errors import TaskError
+from merging.images.benchmarks.paired_scores import share_interval
 from merging.models.model_references import PRETRAINED
 from merging.study import measure
 from merging.study.measurements import depths, predictions
@@ -15,7 +16,6 @@ from merging.study.one_image import restore
 from merging.study.one_image.logit_lens import answers_by_depth
 from merging.study.one_image.named_towers import reference_key
 from merging.study.one_image.studied_image import find_image
-from merging.study.previews.bootstrap import share_interval
 from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
