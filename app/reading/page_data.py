@@ -28,8 +28,9 @@ from merging.study.runs.run_store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.answers import Correctness, SplitAnswers
+    from merging.images.benchmarks.answers import SplitAnswers
     from merging.images.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.paired_scores import Correctness
     from merging.sharing.catalog.model_set_store import ModelSet
     from merging.study.run_queue import RunQueue
 

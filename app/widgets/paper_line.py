@@ -132,12 +132,27 @@ def _draw_lines(lines: Sequence[ClaimLine]) -> None:
             st.markdown(re.sub(f" ([{PAPER_MARK}{OWN_MARK}]) ", r"  \n\1 ", claim_line.sentence))
 
 
+def power_in_words(claim: Claim, comparison: Comparison | None, verdict: Verdict) -> str:
+    """What could have been shown, as a sentence, for a difference that is not shown; empty otherwise."""
+    if verdict is not Verdict.NOT_REPRODUCED or comparison is None or not math.isfinite(comparison.smallest_visible):
+        return ""
+    unit = _difference_unit(comparison.unit)
+    smallest = f"{comparison.smallest_visible:.{comparison.digits}f}{unit}"
+    printed = claim.difference.lstrip(f"+{page_text.MINUS}")
+    if printed and _difference_unit(claim.unit) == unit and float(printed) < comparison.smallest_visible:
+        sample = comparison.sample.removeprefix("n = ").split(", ")[0]
+        return f" The paper's {printed}{unit} cannot be shown with {sample}, only {smallest} or more (80% power)."
+    return f" A difference of {smallest} or more would have been shown (80% power)."
+
+
 def line_in_words(claim: Claim, comparison: Comparison | None) -> str:
     """One claim as a line, in Markdown: the verdict, what is compared, and both differences, ours with its interval."""
     verdict = judge(claim.direction, comparison)
     subject = page_text.safe_text(f"{claim.topic}: {claim.first} against {claim.second}", 300)
     differences = f"{PAPER_MARK} {paper_difference(claim)} {OWN_MARK} {own_difference(comparison, verdict)}"
-    return f"{VERDICT_MARKS[verdict]} **{verdict.capitalize()}** · {subject} · {page_text.safe_text(differences, 200)}"
+    smallest = page_text.safe_text(power_in_words(claim, comparison, verdict), 200)
+    line = f"{VERDICT_MARKS[verdict]} **{verdict.capitalize()}** · {subject} · {page_text.safe_text(differences, 200)}"
+    return f"{line}{' ·' if smallest else ''}{smallest}"
 
 
 def paper_difference(claim: Claim) -> str:
@@ -166,7 +181,8 @@ def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = ""
     note = f" {claim.note}" if claim.note else ""
     sides = (
         f"{subject} {PAPER_MARK} {_paper_side(claim)} {OWN_MARK} "
-        f"{_our_side(comparison, verdict, origin or benchmark_choice.library_in_words())}{note}"
+        f"{_our_side(comparison, verdict, origin or benchmark_choice.library_in_words())}"
+        f"{power_in_words(claim, comparison, verdict)}{note}"
     )
     return f"**{verdict.capitalize()}.** {page_text.safe_text(sides, 1000)}"
 

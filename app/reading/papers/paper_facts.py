@@ -9,6 +9,7 @@ merge the same checkpoints and are scored on the same benchmark. A line of a swe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -24,10 +25,12 @@ from merging.study.paper_facts.comparison import Comparison
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import PRECOMPUTED, Run
 from merging.study.sweeps import sweep_storage
+from merging.study.trials.row_answers import join_answers
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.images.benchmarks.paired_scores import Correctness
     from merging.study.analysis.measurement_store import StoredMeasurement
     from merging.study.sweeps.sweep import Sweep
 
@@ -145,10 +148,14 @@ def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
 
 
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
-    """The averages of two runs."""
-    stored = _stored_runs()
-    averages, others = page_data.summary(first, stored), page_data.summary(second, stored)
-    return accuracy_facts.compare_averages(averages, others, over) if averages and others else None
+    """The averages of two runs on the same images; without the answers of both, the interval is unknown."""
+    right, of_second = page_data.correctness(first), page_data.correctness(second)
+    if right is not None and of_second is not None:
+        return accuracy_facts.compare_answers(right, of_second, first.experts, over)
+    scores, others = page_data.scores(first), page_data.scores(second)
+    if scores is None or others is None:
+        return None
+    return accuracy_facts.compare_scores(scores, others, first.experts, over)
 
 
 def _compare_storage(first: str, second: str) -> Comparison:
@@ -169,13 +176,22 @@ def _compare_sweep_values(chain: list[str], target: str, first: float, second: f
     for sweep in _list_sweeps():
         lines = [line for line, recipe in enumerate(sweep.recipes) if [step.key for step in recipe.steps] == chain]
         if [axis.target for axis in sweep.axes] == [target] and lines:
-            rows = sweeps.sweep_results(sweep).averages
-            rows = rows[rows["line"] == lines[0]].set_index("x") if len(rows) else rows
-            if {first, second} <= set(rows.index):
-                return accuracy_facts.compare_averages(
-                    rows.loc[first], rows.loc[second], over, samples.scored_part(sweep.split)
-                )
+            answers = _read_sweep_answers(sweep, lines[0])
+            if {first, second} <= set(answers):
+                experts, half = [name for name, _ in sweep.recipes[lines[0]].experts], samples.scored_part(sweep.split)
+                return accuracy_facts.compare_answers(answers[first], answers[second], experts, over, half)
     return None
+
+
+def _read_sweep_answers(sweep: Sweep, line: int) -> dict[float, Correctness]:
+    """{value: the answers of the point}, for the stored points of one recipe of a sweep along one axis."""
+    from merging.study.sweeps.points import SampledBenchmark
+
+    benchmark, stored = page_data.benchmark(), sweeps.sweep_results(sweep)
+    sampled = SampledBenchmark.from_benchmark(benchmark, sweep.sample.normalize_on(benchmark))
+    rows = [row for row in stored.scores.values() if row["line"] == line]
+    answers = {float(row["x"]): stored.points[row["point"]].read_correctness(sampled) for row in rows}
+    return {value: right for value, right in answers.items() if right is not None}
 
 
 def _compare_over_range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
@@ -190,54 +206,58 @@ def _compare_over_range(target: str, first: str, second: str, params: Mapping[st
         ]
         if [axis.target for axis in sweep.axes] != [target] or not {first, second} <= set(merges):
             continue
-        stored = sweeps.sweep_results(sweep)
-        if stored.complete:
-            tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
-            lines = [tasks[tasks["line"] == merges.index(merge)] for merge in (first, second)]
-            return accuracy_facts.compare_ranges(*lines, samples.scored_part(sweep.split))
+        if sweeps.sweep_results(sweep).complete:
+            lines = [_read_sweep_answers(sweep, merges.index(merge)) for merge in (first, second)]
+            experts = [name for name, _ in sweep.recipes[merges.index(first)].experts]
+            if all(lines):
+                return accuracy_facts.compare_ranges(*lines, experts, samples.scored_part(sweep.split))
     return None
 
 
-def _read_benchmark_table(kind: str, name: str) -> pd.DataFrame:
-    """A table of a measurement of the benchmark. Raises StoreError."""
-    return measurements.measured_table(_find_measurement(kind), name)
+def _read_answered_table(measured: StoredMeasurement, name: str) -> pd.DataFrame:
+    """A table of a measurement with the column "right". Raises StoreError."""
+    return join_answers(name, partial(measurements.measured_table, measured))
 
 
 def _compare_exemplars(method: str, first: int, second: int) -> Comparison | None:
-    table = _read_benchmark_table(measurements.EXEMPLARS, "accuracy")
+    table = _read_answered_table(_find_measurement(measurements.EXEMPLARS), "accuracy")
     return accuracy_facts.compare_exemplars(table, method, first, second)
 
 
 def _compare_altered(exemplars: int) -> Comparison | None:
-    return accuracy_facts.compare_altered(_read_benchmark_table(measurements.EXEMPLARS, "weights"), exemplars)
+    table = _read_answered_table(_find_measurement(measurements.EXEMPLARS), "weights")
+    return accuracy_facts.compare_altered(table, exemplars)
 
 
 def _compare_task_counts(first: str, second: str, size: int) -> Comparison | None:
-    table = _read_benchmark_table(measurements.TASK_COUNTS, "counts")
+    table = _read_answered_table(_find_measurement(measurements.TASK_COUNTS), "counts")
     return accuracy_facts.compare_sizes(table, first, second, size)
 
 
 def _compare_drm_variant(method: str, variant: str) -> Comparison | None:
     """The whole method, the first of its rows, compared with the method without one part."""
-    table = _read_benchmark_table(measurements.DRM_ABLATIONS, "ablations")
+    table = _read_answered_table(_find_measurement(measurements.DRM_ABLATIONS), "ablations")
     rows = table[table["method"] == method]
     other = rows[rows["variant"] == variant]
-    return accuracy_facts.compare_averages(rows.iloc[0], other.iloc[0]) if len(other) else None
+    return accuracy_facts.compare_rows(rows[:1], other[:1], _list_experts()) if len(other) else None
 
 
 def _compare_ranks(method: str, cut: float) -> Comparison | None:
-    table = _read_benchmark_table(measurements.DRM_ABLATIONS, "ranks")
+    table = _read_answered_table(_find_measurement(measurements.DRM_ABLATIONS), "ranks")
     rows = table[table["method"] == method]
-    chosen = rows[rows["cut"] == cut]
-    return accuracy_facts.compare_averages(chosen.iloc[0], rows[rows["cut"] == 0].iloc[0]) if len(chosen) else None
+    chosen, whole = rows[rows["cut"] == cut], rows[rows["cut"] == 0]
+    return accuracy_facts.compare_rows(chosen[:1], whole[:1], _list_experts()) if len(chosen) else None
+
+
+def _list_experts() -> list[str]:
+    return list(page_data.benchmark().experts)
 
 
 def _compare_ablation(preset: str, kind: str) -> Comparison | None:
     from merging.study.measurements.parameter_kinds import NOTHING_RESET
 
-    measured = _find_preset_measurement(measurements.ABLATION, preset)
-    rows = measurements.measured_table(measured, measurements.ABLATION)
-    return accuracy_facts.compare_means(rows[rows["kind"] == NOTHING_RESET], rows[rows["kind"] == kind])
+    rows = _read_answered_table(_find_preset_measurement(measurements.ABLATION, preset), measurements.ABLATION)
+    return accuracy_facts.compare_rows(rows[rows["kind"] == NOTHING_RESET], rows[rows["kind"] == kind])
 
 
 def _find_full_merge() -> Run:
@@ -299,8 +319,10 @@ def _find_features(key: str) -> StoredMeasurement:
 
 
 def _compare_neighbors(first: str, second: str) -> Comparison | None:
-    tables = [measurements.measured_table(_find_features(key), "separability") for key in (first, second)]
-    return network_facts.compare_neighbors(*(table[table["task"] == "all"].iloc[0] for table in tables))
+    from merging.study.measurements.features import ALL_DATA_SETS, vote_on_images
+
+    votes = (vote_on_images(_find_features(key), ALL_DATA_SETS) for key in (first, second))
+    return network_facts.compare_neighbors(*votes)
 
 
 def _compare_distance(first: str, second: str) -> Comparison | None:
@@ -326,7 +348,7 @@ def _compare_agreement(first: str, second: str, density: float) -> Comparison | 
 
 
 def _compare_times(first: str, second: str) -> Comparison | None:
-    table = _read_benchmark_table(measurements.METHOD_TIMES, "times")
+    table = measurements.measured_table(_find_measurement(measurements.METHOD_TIMES), "times")
     rows = {row["key"]: row for _, row in table.iterrows()}
     return network_facts.compare_times(rows[first], rows[second]) if {first, second} <= set(rows) else None
 

@@ -25,9 +25,10 @@ from merging.engine.evaluation.image_features import (
 from merging.engine.evaluation.stored_features import FeaturePredictions, StoredFeatures
 from merging.engine.modules.modules import Modules
 from merging.engine.outputs import MERGED
-from merging.images.benchmarks.answers import Correctness, SplitAnswers
+from merging.images.benchmarks.answers import SplitAnswers
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark, Task
 from merging.images.benchmarks.metrics import individual, wilson
+from merging.images.benchmarks.paired_scores import Correctness
 from merging.images.benchmarks.referenced_images import Images
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from merging.base.errors import StoreError
 from merging.base.files.tables import Columns, Table
+from merging.images.benchmarks.paired_scores import Correctness
 
 if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
@@ -27,7 +28,6 @@ ANSWERS = "answers"  # the name of the table
 COLUMNS = ("task", "split", "n", "models", "predicted", "margin")
 PREDICTED, MARGIN = np.dtype("<u2"), np.dtype("<f2")  # as packed
 COMPRESSION = 9
-Correctness = dict[str, NDArray[np.float64]]  # {data set: (n,)}, see ``SplitAnswers.correctness``
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,7 +116,7 @@ def pack_correctness(correctness: Mapping[str, NDArray[Any]]) -> str:
 def unpack_correctness(text: str) -> Correctness:
     """The correctness in a text of ``pack_correctness``. Raises StoreError if it is damaged."""
     try:
-        correctness: Correctness = {}
+        correctness: dict[str, NDArray[np.float64]] = {}
         for task, (n, packed) in json.loads(text).items():
             packed_bits = np.frombuffer(base64.b64decode(packed, validate=True), np.uint8)
             correctness[str(task)] = np.unpackbits(packed_bits, count=n).astype(np.float64)

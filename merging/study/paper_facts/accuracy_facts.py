@@ -1,38 +1,32 @@
-"""Facts that compare accuracies, from tables of scores: rows of task, n and accuracy."""
+"""Facts that compare accuracies of models on the same images, image by image, with their paired intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from merging.images.benchmarks.metrics import Z95, Summary, summarize
-from merging.study.paper_facts.comparison import (
-    RESAMPLED_IMAGES,
-    RESAMPLES,
-    SEED,
-    BoundedValue,
-    Comparison,
-    compare_estimates,
-    compare_pairs,
+from merging.images.benchmarks.paired_scores import (
+    IN_DOMAIN,
+    OUT_OF_DOMAIN,
+    Correctness,
+    average_groups,
+    compare_models,
+    interval_of,
+    resample_accuracies,
+    subtract_scores,
 )
+from merging.study.paper_facts.comparison import PAIRED_IMAGES, Comparison, Floats, compare_pairs
+from merging.study.trials.row_answers import join_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
 REPORTING, CHOOSING = "reporting half", "choosing half"
 GROUP_COLUMNS = {"in": "in_domain", "out": "out_of_domain"}
-INTERVAL_COLUMNS = {
-    "in": ("in_domain", "in_low", "in_high", "n_in"),
-    "out": ("out_of_domain", "out_low", "out_high", "n_out"),
-}
-
-
-def mean_accuracy(rows: pd.DataFrame) -> tuple[BoundedValue, int]:
-    """The unweighted mean accuracy of a model over its rows, with its interval, and the number of images."""
-    half = "reporting"
-    summary = summarize(rows.assign(split=half), rows["task"].astype(str).tolist(), split=half)
-    return BoundedValue(summary.in_domain, summary.in_low, summary.in_high), summary.n_in
+GROUPS = {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN}
 
 
 def describe_sample(n: int, half: str = REPORTING) -> str:
@@ -40,89 +34,109 @@ def describe_sample(n: int, half: str = REPORTING) -> str:
     return f"n = {n:,} images, {half}"
 
 
-def compare_averages(
-    first: Summary | pd.Series, second: Summary | pd.Series, over: str = "in", half: str = REPORTING
+def compare_answers(
+    first: Correctness, second: Correctness, in_domain: Collection[str], over: str = "in", half: str = REPORTING
 ) -> Comparison:
-    """The difference of two averages ``over`` the tasks "in" or "out" of domain."""
-    value, low, high, n = INTERVAL_COLUMNS[over]
-    means = (BoundedValue(*(float(getattr(row, name)) for name in (value, low, high))) for row in (first, second))
-    mean_first, mean_second = means
-    return compare_estimates(mean_first, mean_second, describe_sample(int(getattr(first, n)), half))
+    """The difference of two models' averages ``over`` the tasks "in" or "out" of domain; see ``compare_models``."""
+    return _make_comparison(compare_models(first, second, in_domain), over, half)
 
 
-def compare_means(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
-    """The difference of the mean accuracies of two models on the same tasks."""
-    mean, n = mean_accuracy(first)
-    return compare_estimates(mean, mean_accuracy(second)[0], describe_sample(n))
+def compare_scores(first: pd.DataFrame, second: pd.DataFrame, in_domain: Collection[str], over: str) -> Comparison:
+    """As ``compare_answers``, from scores without the answers to each image: the interval is unknown (NaN)."""
+    return _make_comparison(subtract_scores(first, second, in_domain), over, REPORTING)
 
 
-def compare_ranges(first: pd.DataFrame, second: pd.DataFrame, half: str) -> Comparison:
-    """The ranges of two methods' mean accuracies over the values x of a parameter: the largest minus the smallest.
-
-    Tables have task, x, correct, n. The interval is normal, with the spread of the difference if the images of every
-    task and value are sampled again independently. As all values have the same images, it is wider than necessary.
-    """
-    generator = np.random.default_rng(SEED)
-    ranges, resampled = [], []
-    for table in (first, second):
-        counts = table.pivot(index="x", columns="task", values=["correct", "n"])
-        correct, n = (counts[name].to_numpy(np.int64) for name in ("correct", "n"))  # (values, tasks)
-        ranges.append(100 * float(np.ptp((correct / n).mean(axis=1))))
-        resampled.append(
-            100 * np.ptp((generator.binomial(n, correct / n, (RESAMPLES, *n.shape)) / n).mean(axis=2), axis=1)
-        )
-    difference = ranges[0] - ranges[1]
-    half_width = Z95 * float((resampled[0] - resampled[1]).std(ddof=1))
-    n_per_value = int(first[first["x"] == first["x"].iloc[0]]["n"].sum())
+def _make_comparison(rows: pd.DataFrame, over: str, half: str) -> Comparison:
+    row = rows[rows["over"] == GROUPS[over]].iloc[0]
+    first, second, difference, low, high = (
+        100 * float(row[name]) for name in ("accuracy", "reference", "difference", "low", "high")
+    )
     return Comparison(
-        first=ranges[0], second=ranges[1], difference=difference, low=difference - half_width,
-        high=difference + half_width, sample=describe_sample(n_per_value, half), unit="points",
-        interval=RESAMPLED_IMAGES,
+        first=first, second=second, difference=difference, low=low, high=high,
+        sample=describe_sample(int(row["n"]), half), interval=PAIRED_IMAGES,
     )  # fmt: skip
 
 
-def sampled_accuracy(accuracy: pd.DataFrame, method: str, exemplars: int) -> pd.DataFrame:
-    """A method's accuracy on every task with a number of exemplars: the mean over samples, and n of a single sample."""
-    rows = accuracy[(accuracy["method"] == method) & (accuracy["exemplars"] == exemplars)]
-    return rows.groupby("task", sort=False, as_index=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
+def compare_rows(first: pd.DataFrame, second: pd.DataFrame, in_domain: Collection[str] = ()) -> Comparison:
+    """The difference of two models' averages in domain, from their rows with the column "right" (``row_answers``).
+
+    Without ``in_domain`` all tasks of the rows count as in domain.
+    """
+    right = join_rows(first)
+    return compare_answers(right, join_rows(second), in_domain or list(right))
+
+
+def compare_ranges(
+    first: Mapping[float, Correctness], second: Mapping[float, Correctness], in_domain: Sequence[str], half: str
+) -> Comparison:
+    """The ranges of two methods' mean accuracies over the values of a parameter: the largest minus the smallest.
+
+    ``first`` and ``second`` are {value: the answers of the method with this value}. All are resampled together. Ranges
+    are larger on resamples than on the images, which the interval allows for (``interval_of``).
+    """
+    observed, resampled, n = list[float](), list[Floats](), 0
+    for answers in (first, second):
+        tasks = [task for task in in_domain if all(task in one for one in answers.values())]
+        n = sum(len(next(iter(answers.values()))[task]) for task in tasks)
+        observed.append(float(np.ptp([np.mean([one[task].mean() for task in tasks]) for one in answers.values()])))
+        draws = resample_accuracies({str(value): one for value, one in answers.items()})
+        resampled.append(np.ptp([np.mean([one[task] for task in tasks], axis=0) for one in draws.values()], axis=0))
+    difference = observed[0] - observed[1]
+    low, high = interval_of(resampled[0] - resampled[1], difference)
+    return Comparison(
+        first=100 * observed[0], second=100 * observed[1], difference=100 * difference, low=100 * float(low),
+        high=100 * float(high), sample=describe_sample(n, half), unit="points", interval=PAIRED_IMAGES,
+    )  # fmt: skip
+
+
+def average_samples(rows: pd.DataFrame, method: str, exemplars: int, column: str = "method") -> Correctness:
+    """{task: (n,)}: for every image the share of the samples of exemplars after which a method is right.
+
+    ``rows`` are those of exemplar sensitivity, with the column "right"; empty if there is no such row.
+    """
+    selected = rows[(rows[column] == method) & (rows["exemplars"] == exemplars)]
+    samples = [join_rows(of_seed) for _, of_seed in selected.groupby("seed")]
+    return {task: np.mean([sample[task] for sample in samples], axis=0) for task in (samples[0] if samples else ())}
 
 
 def compare_exemplars(accuracy: pd.DataFrame, method: str, first: int, second: int) -> Comparison | None:
-    """A method with two numbers of exemplars, from the table "accuracy" of exemplar sensitivity."""
-    few, many = sampled_accuracy(accuracy, method, first), sampled_accuracy(accuracy, method, second)
-    return compare_means(few, many) if len(few) and len(many) else None
+    """A method with two numbers of exemplars, each the mean over its samples."""
+    few, many = (average_samples(accuracy, method, exemplars) for exemplars in (first, second))
+    return compare_answers(few, many, list(few)) if few and many else None
 
 
 def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     """The loss by altering the pretrained weights, and the loss by merging task vectors, with ``exemplars`` per task.
 
-    From the table "weights" of exemplar sensitivity. With the accuracies v with task vectors, w with whole weights and
-    o of the own experts, the losses are v - w and o - v. Their difference is 2v - w - o; the intervals of the three are
-    added assuming independence.
+    ``weights`` is that table of exemplar sensitivity, with the column "right". With the accuracies v with task vectors,
+    w with whole weights and o of the own experts, the losses are v - w and o - v, and their difference is 2v - w - o.
     """
     from merging.study.trials.exemplar_sensitivity import OWN_EXPERTS, TASK_VECTORS, WHOLE_WEIGHTS
 
-    rows = weights.rename(columns={"solved": "method"})
-    tables = [
-        sampled_accuracy(rows, *choice)
-        for choice in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN_EXPERTS, 0))
-    ]
-    if not all(len(table) for table in tables):
+    average = partial(average_samples, weights, column="solved")
+    models = {
+        name: average(name, count)
+        for name, count in ((TASK_VECTORS, exemplars), (WHOLE_WEIGHTS, exemplars), (OWN_EXPERTS, 0))
+    }
+    if not all(models.values()):
         return None
-    (v, n), (w, _), (o, _) = (mean_accuracy(table) for table in tables)
-    first, second = v.value - w.value, o.value - v.value
-    half_width = float(np.linalg.norm([2 * (v.high - v.low) / 2, (w.high - w.low) / 2, (o.high - o.low) / 2]))
-    altered_loss, fused_loss = (
-        BoundedValue(first, first - half_width, first + half_width),
-        BoundedValue(second, second, second),
-    )
-    return compare_estimates(altered_loss, fused_loss, describe_sample(n), unit="points")
+    tasks = list(models[TASK_VECTORS])
+    groups = {IN_DOMAIN: tasks, OUT_OF_DOMAIN: []}
+    v, w, o = (float(np.mean([answers[task].mean() for task in tasks])) for answers in models.values())
+    draws = (average_groups(one, groups)[IN_DOMAIN] for one in resample_accuracies(models).values())
+    of_vectors, of_weights, of_experts = draws
+    low, high = interval_of(2 * of_vectors - of_weights - of_experts)
+    n = sum(len(models[TASK_VECTORS][task]) for task in tasks)
+    return Comparison(
+        first=100 * (v - w), second=100 * (o - v), difference=100 * (2 * v - w - o), low=100 * float(low),
+        high=100 * float(high), sample=describe_sample(n), unit="points", interval=PAIRED_IMAGES,
+    )  # fmt: skip
 
 
 def compare_sizes(counts: pd.DataFrame, first: str, second: str, size: int) -> Comparison | None:
-    """Two methods that merge ``size`` experts, from the table "counts" of the measurement "task_counts".
+    """Two methods that merge ``size`` experts, from the table "counts" of task counts, with the column "right".
 
-    The interval is that of a paired t-test over subsets; for a single subset it comes from the number of images.
+    The interval is that of a paired t-test over subsets; for a single subset it is paired by images.
     """
     rows = counts[(counts["size"] == size) & counts["method"].isin([first, second])]
     rows = rows.assign(accuracy=rows["correct"] / rows["n"])
@@ -130,7 +144,7 @@ def compare_sizes(counts: pd.DataFrame, first: str, second: str, size: int) -> C
     if rows_first.empty or rows_second.empty:
         return None
     if rows["subset"].nunique() == 1:
-        return compare_means(rows_first, rows_second)
+        return compare_rows(rows_first, rows_second)
     means = rows.groupby(["subset", "method"])["accuracy"].mean().unstack("method").dropna()
     n = int(rows_first.groupby("subset")["n"].sum().iloc[0])
     sample = f"{len(means)} subsets, n = {n:,} images each, {REPORTING}"

@@ -12,14 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import Z95, wilson
+from merging.images.benchmarks.paired_scores import find_smallest_visible
 
 RESAMPLES, SEED = 2000, 0  # of a bootstrap
 CONFIDENCE_LEVEL = 0.95
-INDEPENDENT, PAIRED, RESAMPLED_TASKS, RESAMPLED_IMAGES, RANGE, COUNTED = (
-    "95% interval assuming independence",
+INDEPENDENT, PAIRED, PAIRED_IMAGES, RESAMPLED_TASKS, RANGE, COUNTED = (
+    "95% interval of two samples",
     "95% interval of pairs",
+    "95% interval, paired by images",
     "95% interval over resampled tasks",
-    "95% interval over resampled images",
     "range of the rounds",
     "counted in full",
 )
@@ -54,6 +55,11 @@ class Comparison:
     interval: str = INDEPENDENT
     texts: tuple[str, str] | None = None
     digits: int = 1
+
+    @property
+    def smallest_visible(self) -> float:
+        """The smallest difference that would have been shown with 80 % power; NaN if the interval is none of images."""
+        return find_smallest_visible(self.low, self.high) if self.interval == PAIRED_IMAGES else math.nan
 
     @property
     def holds_zero(self) -> bool:
@@ -94,10 +100,9 @@ def compare_estimates(
     scale: float = 100.0,
     interval: str = INDEPENDENT,
 ) -> Comparison:
-    """The difference of two estimates assuming independence (Newcombe's square-and-add interval).
+    """The difference of two estimates from different samples (Newcombe's square-and-add interval).
 
-    Values on the same images are not independent, so their interval is wider than necessary. ``scale`` converts the
-    values to ``unit``.
+    ``scale`` converts the values to ``unit``.
     """
     difference = first.value - second.value
     below = math.hypot(first.value - first.low, second.high - second.value)
@@ -115,7 +120,7 @@ def compare_estimates(
 
 
 def compare_shares(first: tuple[int, int], second: tuple[int, int], sample: str) -> Comparison:
-    """The difference of two proportions (count, total), in percent."""
+    """The difference of two proportions (count, total) of different samples, in percent."""
     return compare_estimates(_share(*first), _share(*second), sample)
 
 
@@ -159,7 +164,7 @@ def compare_counts(
 
 
 def compare_correlation_with_zero(x: Floats, y: Floats, sample: str) -> Comparison:
-    """Pearson's r of ``x`` (n,) and ``y`` (n,) compared with zero, with Fisher's interval, assuming independence."""
+    """Pearson's r of ``x`` (n,) and ``y`` (n,) compared with zero, with Fisher's interval of independent points."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
     low = high = math.nan

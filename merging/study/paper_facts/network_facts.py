@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.text import plural
 from merging.images.benchmarks.metrics import wilson
-from merging.study.paper_facts.accuracy_facts import CHOOSING
+from merging.study.paper_facts.accuracy_facts import CHOOSING, compare_answers
 from merging.study.paper_facts.comparison import (
     RANGE,
     BoundedValue,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 COMPONENTS = {"attn": "Attention", "mlp": "MLP"}  # by the first word of a tensor's part; all others are OTHER_COMPONENT
 OTHER_COMPONENT = "Other"
 BLOCK_PREFIX = "block"
+NEIGHBORS = "neighbors"
 
 
 def find_components(table: pd.DataFrame) -> pd.Series[str]:
@@ -77,10 +78,9 @@ def compare_evenness(first: pd.Series[float], second: pd.Series[float]) -> Compa
     return compare_spreads(list(100 * first[shared]), list(100 * second[shared]), f"{len(shared)} tasks", "points")
 
 
-def compare_neighbors(first: pd.Series[Any], second: pd.Series[Any]) -> Comparison:
-    """Nearest-neighbor accuracies of two models, from their rows of the table "separability"."""
-    share_first, share_second = ((int(row["correct"]), int(row["n"])) for row in (first, second))
-    return compare_shares(share_first, share_second, f"n = {share_first[1]:,} images, {CHOOSING}")
+def compare_neighbors(first: Floats, second: Floats) -> Comparison:
+    """The shares of images with the class of their nearest neighbors, from the votes (n,), (n,) of two models."""
+    return compare_answers({NEIGHBORS: first}, {NEIGHBORS: second}, [NEIGHBORS], half=CHOOSING)
 
 
 def compare_distances(first: Floats, second: Floats) -> Comparison:

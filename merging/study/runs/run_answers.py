@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from merging.base.files.tables import SCORES, write_table
-from merging.images.benchmarks.answers import ANSWERS, Correctness, SplitAnswers, answers_table, read_answers
+from merging.images.benchmarks.answers import ANSWERS, SplitAnswers, answers_table, read_answers
+from merging.images.benchmarks.paired_scores import Correctness
 from merging.study.runs.run import REPORTING_SPLIT, Run
 
 if TYPE_CHECKING:

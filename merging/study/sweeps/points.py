@@ -26,8 +26,9 @@ from merging.base.files import records
 from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, Columns, Table
 from merging.base.text import did_you_mean
-from merging.images.benchmarks.answers import PREDICTED, Correctness, pack_numbers, unpack_numbers
+from merging.images.benchmarks.answers import PREDICTED, pack_numbers, unpack_numbers
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.images.benchmarks.paired_scores import Correctness
 from merging.images.benchmarks.referenced_images import Images, select_images
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.study.runs.run_store import Store

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from merging.images.benchmarks.answers import Correctness, unpack_correctness
+from merging.images.benchmarks.answers import unpack_correctness
+from merging.images.benchmarks.paired_scores import Correctness
 
 RIGHT = "right"  # the column: which images are right, as text
 

@@ -14,7 +14,7 @@ from merging.teaching.lesson_context import NotMeasured
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.answers import Correctness
+    from merging.images.benchmarks.paired_scores import Correctness
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
