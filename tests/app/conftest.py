@@ -48,12 +48,10 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.list_runs():
         if run.title in (LWPTV, TIES, EMR, FEW):
-            for key in ("predictions", "drift", "signs", "pairs"):
+            for key in ("drift", "signs", "pairs"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in (LWPTV, TIES, PRETRAINED):
             measure.measure("features", store, benchmark, run.id, context=Context(device="cpu"))
-        if run.title == PRETRAINED:
-            measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 

@@ -23,7 +23,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert not at.exception
     assert charts(at) == 1
     known = runs(compared)
-    of = run_pair.load_pair(known[TIES], known[LWPTV])
+    of = run_pair.RunPair(known[TIES], known[LWPTV])
     images = run_pair.build_image_rows(of)
     table = compare_images.count_agreement(images)
     assert table["count"].sum() == IMAGES == len(images)
