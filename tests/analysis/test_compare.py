@@ -1,4 +1,4 @@
-"""Two runs on the same images: predictions against scores, agreement by loops, McNemar against SciPy, intervals."""
+"""Two runs on the same images: predictions against scores, and agreement by loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 import tiny
 import tiny_library
 import torch
-from scipy.stats import binomtest
 
 from merging.base import settings
 from merging.base.errors import TaskError
@@ -163,71 +162,6 @@ def test_a_run_agrees_with_itself() -> None:
         right = RNG.random((models, 40)) < 0.5
         shares = agreement.compute_cells(right, right, is_matched=True)
         assert not shares[1].any() and not shares[2].any()
-
-
-@pytest.mark.parametrize(("a", "b"), [(0, 1), (1, 0), (3, 3), (10, 2), (0, 30), (140, 95), (700, 900)])
-def test_mcnemar_is_the_exact_binomial_test(a: int, b: int) -> None:
-    assert agreement.mcnemar(a, b) == pytest.approx(binomtest(a, a + b, 0.5).pvalue, rel=1e-9)
-    assert agreement.mcnemar(a, b) == agreement.mcnemar(b, a)
-
-
-def test_mcnemar_of_nothing_and_of_very_much() -> None:
-    assert agreement.mcnemar(0, 0) == 1
-    assert agreement.mcnemar(0, 3600) == 0  # below the least number that a float can be
-
-
-def test_intervals_are_those_of_drawing_images_again() -> None:
-    a = (RNG.random(120) < 0.6).astype(float)
-    b = np.where(RNG.random(120) < 0.9, a, 1 - a)  # alike, so that drawing other images for each would show
-    ends = []
-    for seed in range(8):
-        draws = np.random.default_rng(seed).integers(0, 120, (2000, 120))
-        ends.append(np.quantile((b - a)[draws].mean(axis=1), [0.025, 0.975]))
-    plain = np.mean(ends, axis=0)
-    table = agreement.compare_accuracies({"t": (a, b)}, ["t"], [])
-    row = table[table["scope"] == "t"].iloc[0]
-    assert row["difference"] == pytest.approx(b.mean() - a.mean())
-    np.testing.assert_allclose([row["low"], row["high"]], plain, atol=1.5 / 120)
-    assert table.equals(agreement.compare_accuracies({"t": (a, b)}, ["t"], []))
-    other = agreement.compare_accuracies({"t": (a, b)}, ["t"], [], seed=1)
-    assert not table.equals(other)
-
-
-def test_intervals_hold_95_of_100_and_draw_as_many_images_as_there_are() -> None:
-    """Against the normal distribution, which 900 images come near to; and of five right answers, all five are right."""
-    rng = np.random.default_rng(0)
-    a, b = (rng.random((2, 900)) < [[0.6], [0.7]]).astype(float)
-    row = agreement.compare_accuracies({"t": (a, b)}, ["t"], [], with_h_score=False, resamples=20_000).iloc[0]
-    half = 1.96 * (b - a).std() / 30
-    assert (row["low"], row["high"]) == pytest.approx(
-        (row["difference"] - half, row["difference"] + half), abs=half / 12
-    )
-    means = agreement.resample_means(np.ones(5), np.ones(5), rng)
-    assert all((mean == 1).all() for mean in means)
-
-
-def test_averages_are_over_data_sets_and_the_h_score_is_of_the_averages() -> None:
-    right = {
-        f"t{k}": ((RNG.random(n) < 0.5).astype(float), (RNG.random(n) < 0.6).astype(float))
-        for k, n in enumerate((20, 60, 40, 0))
-    }
-    table = agreement.compare_accuracies(right, ["t0", "t1"], ["t2", "t3"]).set_index("scope")
-    for place, side in enumerate(("a", "b")):
-        inside = np.mean([right["t0"][place].mean(), right["t1"][place].mean()])
-        outside = right["t2"][place].mean()
-        assert table.loc["in_domain", side] == pytest.approx(inside)
-        assert table.loc["h_score", side] == pytest.approx(2 * inside * outside / (inside + outside))
-    assert list(table["n"]) == [80, 40, 120, 20, 60, 40]  # no images, no row
-    assert (table["low"] <= table["difference"]).all() and (table["difference"] <= table["high"]).all()
-    assert "h_score" not in set(agreement.compare_accuracies(right, ["t0"], ["t2"], with_h_score=False)["scope"])
-    alone = agreement.compare_accuracies(right, ["t0"], [])
-    assert list(alone["scope"]) == ["in_domain", "t0", "t1", "t2"]
-
-
-def test_the_same_answers_differ_by_nothing() -> None:
-    a = (RNG.random(50) < 0.5).astype(float)
-    table = agreement.compare_accuracies({"t": (a, a)}, ["t"], [])
-    assert not table[["difference", "low", "high"]].to_numpy().any()
 
 
 # The library
