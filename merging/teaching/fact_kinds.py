@@ -35,6 +35,7 @@ FACT_KINDS = {
     "drift": FactKind("drift_facts:drift", ("run",), ("at", "task", "name")),
     "correlation": FactKind("drift_facts:correlation", ("runs",), ("over",)),
     "put_back": FactKind("drift_facts:restored_accuracy", ("run", "over"), ("part", "name")),
+    "ablated": FactKind("drift_facts:ablated_accuracy", ("run", "kind")),
     "retained": FactKind("curve_facts:retained_accuracy", ("method", "experts")),
     "exemplars": FactKind("curve_facts:exemplars", ("method", "n")),
     "swept": FactKind("sweep_facts:swept_score", ("sweep", "at", "over"), ("run",)),

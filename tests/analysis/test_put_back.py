@@ -88,7 +88,7 @@ def test_every_change_is_what_it_is_by_hand(measured, every, tiny_benchmark):
         np.testing.assert_allclose(own.loc[list(gains.index), "margin"], moved, atol=1e-5)
     assert true_map.notes == {
         "split": "choosing", "sample_seed": 0, "images": 20, "fewest_images": 20, "n_in": 80, "n_out": 40,
-        "resamples": 2000,
+        "resamples": 10_000,
     }  # fmt: skip
 
 

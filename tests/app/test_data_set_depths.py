@@ -71,7 +71,7 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
     assert charts(at) == 3
     said = words(at)
     assert f"In domain: n = {len(tiny.EXPERTS) * tiny.REPORTING} images of the reporting half" in said
-    assert "bootstrap of images within data sets, 2,000 resamples, seed 0" in said and "Precomputed on CPU." in said
+    assert "bootstrap of images within data sets, 10,000 resamples, seed 0" in said and "Precomputed on CPU." in said
     at.selectbox(key="image_group").select("Letters").run()
     assert not at.exception and f"Letters: n = {tiny.REPORTING} images" in words(at)
     at = open_view(

@@ -198,7 +198,7 @@ def _caption(preview: Preview) -> str:
     images = "all images" if per_task is None else f"at most {per_task} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
-    intervals = f"; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
+    intervals = f"; paired 95% intervals, those of averages from {DRAWS:,} bootstrap draws{rounded}."
     return (
         f"{KINDS[preview.is_from_stored]} of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "

@@ -37,6 +37,7 @@ Z80 = 0.8416212335729143  # 80 % quantile of the normal distribution
 BLOCK = 2**17  # counts that are drawn at a time, which fit the cache of a processor
 MOST_KEPT = 128 * 2**20  # bytes of counts that are kept for the next comparison
 FIXED_POINT = 2.0**36  # shares are rounded to multiples of 1/2³⁶, so that sums are exact in any order
+LETTERS, SUBSCRIPTS = string.ascii_letters, str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 ZERO = 1e-12  # differences and standard errors below this are rounding errors
 
 
@@ -127,7 +128,7 @@ def _read_counts(task: str, n: int) -> Iterable[NDArray[np.uint8]]:
 
 def _resample_task(task: str, right: Floats) -> Floats:
     """Accuracies (m, draws) of m models on resamples of the n images of a task; ``right`` is (m, n)."""
-    is_whole = bool(np.isin(right, (0, 1)).all())
+    is_whole = _is_whole(right)
     # Sums of zeros and ones are exact in single precision, and those of rounded shares in double precision.
     weights = (right if is_whole else np.rint(right * FIXED_POINT) / FIXED_POINT).T
     precision: type[np.floating[Any]] = np.float32 if is_whole else np.float64
@@ -195,6 +196,11 @@ def _list_tasks(models: Mapping[str, Correctness]) -> list[str]:
     return tasks
 
 
+def _is_whole(right: Floats) -> bool:
+    """Whether each answer is that of one model, 0 or 1, and not a share of several."""
+    return bool(np.isin(right, (0, 1)).all())
+
+
 def _stack(models: Mapping[str, Correctness], task: str) -> Floats:
     return np.stack([right[task] for right in models.values()]).astype(np.float64)
 
@@ -258,7 +264,7 @@ def subtract_scores(
 
 def _compare_answers(right: Floats, draws: Floats) -> tuple[float, float, float]:
     """(low, high, p) of one task from the answers (2, n) of two models, and their accuracies (2, draws)."""
-    if not np.isin(right, (0, 1)).all():
+    if not _is_whole(right):
         low, high = interval_of(draws[0] - draws[1])
         return float(low), float(high), nan
     both, ours, theirs = (int(count) for count in (right.prod(axis=0).sum(), *right.sum(axis=1)))
@@ -364,7 +370,7 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     pairs = pd.DataFrame(_subtract_pairs(values, draws), columns=["a", "b", *PAIR_COLUMNS[2:]])
     if over not in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE):
         right = _stack(models, over)[ranks]
-        if np.isin(right, (0, 1)).all():
+        if _is_whole(right):
             pairs["low"], pairs["high"] = _newcombe_of_pairs(right, pairs["a"].to_numpy(), pairs["b"].to_numpy())
     letters = _assign_letters(len(names), pairs.loc[pairs["differs"], ["a", "b"]].to_numpy().tolist())
     pairs.insert(0, "first", [names[a] for a in pairs.pop("a")])
@@ -449,8 +455,5 @@ def _assign_letters(count: int, different: Iterable[Sequence[int]]) -> list[str]
 
 def _name_letter(place: int) -> str:
     """a to z, A to Z, then the same with an index."""
-    round_number, letter = divmod(place, len(string.ascii_letters))
-    return string.ascii_letters[letter] + (str(round_number + 1).translate(SUBSCRIPTS) if round_number else "")
-
-
-SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+    round_number, letter = divmod(place, len(LETTERS))
+    return LETTERS[letter] + (str(round_number + 1).translate(SUBSCRIPTS) if round_number else "")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from merging.teaching.lesson_context import LessonContext
 
 DRIFT, PUT_BACK = "drift", "put_back"  # measurements; the second restores pretrained weights, part by part
+ABLATION = "ablation"  # the measurement and its table
 TASK, TENSOR = "task", "tensor"
 CLASS = "class"  # the token whose drift the facts report
 CORRELATIONS = ("pearson", "spearman", "points")
@@ -131,3 +132,21 @@ def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
         str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.name}",
         name=str(row["name"]) if "name" in arguments else "",
     )  # fmt: skip
+
+
+def ablated_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The change of a run's accuracy in domain, in points, if one ``kind`` of its parameters is reset to pretrained."""
+    from merging.images.benchmarks.paired_scores import IN_DOMAIN, SEED, compare_models
+    from merging.study.measurements.parameter_kinds import NOTHING_RESET
+    from merging.study.trials.row_answers import join_answers, join_rows
+
+    run, kind = context.require_run(str(arguments["run"])), str(arguments["kind"])
+    rows = join_answers(ABLATION, context.find_measurement(ABLATION, run).table)
+    kinds = [name for name in dict.fromkeys(rows["kind"]) if name != NOTHING_RESET]
+    if kind not in kinds:
+        raise LessonError(f"kind is one of {', '.join(kinds)}; got {kind!r}.{did_you_mean(kind, kinds)}")
+    reset, whole = (join_rows(rows[rows["kind"] == name]) for name in (kind, NOTHING_RESET))
+    table = compare_models(reset, whole, list(whole))
+    row = table[table["over"] == IN_DOMAIN].iloc[0]
+    ends, source = (float(row["low"]), float(row["high"])), f"{run.title} with pretrained {kind}"
+    return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)

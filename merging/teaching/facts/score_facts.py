@@ -73,7 +73,7 @@ def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The accuracy of a run minus that of another, in points; over "h" the difference of the H-scores.
 
-    If the predictions of both are stored, the interval is from a paired bootstrap over images. Otherwise both
+    If the predictions of both are stored, the interval is paired, image by image. Otherwise both
     accuracies count as independent, so the interval is rather wide.
     """
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
