@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,6 +39,8 @@ RIGHT = st.dictionaries(
 
 class Labels:
     """The labels of a benchmark of one data set, "t"."""
+
+    tasks = (SimpleNamespace(key="t"),)
 
     def __init__(self, labels: np.ndarray) -> None:
         self.labels = labels
@@ -79,7 +82,9 @@ def test_tables_come_back_from_files(tmp_path_factory: pytest.TempPathFactory, p
     labels = data.draw(arrays.arrays(np.int64, predicted.shape[1], elements=st.integers(0, 65_535)))
     one = answers_of(predicted, margin.astype(np.float64))
     folder = tmp_path_factory.mktemp("answers")
-    schema = write_table(folder, "answers", answers_table([one, answers_of(predicted, margin, "choosing")]), packed=True)
+    schema = write_table(
+        folder, "answers", answers_table([one, answers_of(predicted, margin, "choosing")]), packed=True
+    )
     table = read_columns(folder / "tables" / "answers.csv.gz", schema)
     (found,) = read_answers(table, Labels(labels), "reporting").values()
     assert (found.task, found.split, found.models) == (one.task, one.split, one.models)

@@ -90,7 +90,7 @@ def answers_table(answers: Iterable[SplitAnswers]) -> Columns:
 
 
 def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, SplitAnswers]:
-    """{data set: the stored answers of a split}, in the table's order.
+    """{data set: the stored answers of a split}, in the benchmark's order.
 
     Raises:
         StoreError: the answers are damaged, or are not of this benchmark's images.
@@ -107,7 +107,7 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
         classes = unpack_numbers(predicted, PREDICTED, n, len(names)).astype(np.int64)
         margins = unpack_numbers(margin, MARGIN, n, len(names)).astype(np.float64)
         answers[task] = SplitAnswers(task, split, names, classes, margins, labels)
-    return answers
+    return {task.key: answers[task.key] for task in benchmark.tasks if task.key in answers}
 
 
 def _parse_models(text: str) -> tuple[str, ...]:
