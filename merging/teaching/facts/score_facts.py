@@ -73,7 +73,7 @@ def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The accuracy of a run minus that of another, in points; over "h" the difference of the H-scores.
 
-    If the predictions of both are stored, the interval is paired, image by image. Otherwise both
+    If the answers of both are stored, the interval is paired, image by image. Otherwise both
     accuracies count as independent, so the interval is rather wide.
     """
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
@@ -112,12 +112,15 @@ def read_run_correctness(context: LessonContext, alias: str) -> Correctness:
         NotMeasured: the answers are not stored.
     """
     if alias == EXPERTS:
-        experts = {task: context.references[task] for task in context.benchmark.experts}
-        by_expert = {task: read_correctness(run, context.benchmark) or {} for task, run in experts.items()}
-        return join_experts(by_expert)
-    correctness = context.compute_once(
-        ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
-    )
+        runs = {task: context.references.get(task) for task in context.benchmark.experts}
+        known = {
+            task: right for task, run in runs.items() if run and (right := read_correctness(run, context.benchmark))
+        }
+        correctness = join_experts(known) if len(known) == len(runs) else None
+    else:
+        correctness = context.compute_once(
+            ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
+        )
     if correctness is None:
         raise NotMeasured("The answers to each image are not stored.")
     return correctness
