@@ -95,21 +95,66 @@ def test_spreads_draw_the_same_tasks() -> None:
     assert math.isnan(comparison.compare_spreads([1], [2], "1 task", "points").difference)
 
 
+def split_right(share: float, n: int = 100, start: int = 0) -> np.ndarray:
+    """Answers to n images, of which this share is right, from image ``start`` on."""
+    return np.roll((np.arange(n) < round(share * n)).astype(float), start)
+
+
 def scores(accuracy: float, n: int = 100) -> pd.DataFrame:
     return pd.DataFrame({"task": ["a", "b"], "accuracy": [accuracy, accuracy], "n": [n, n]})
 
 
-def test_means_of_two_models() -> None:
-    result = accuracy_facts.compare_means(scores(0.8), scores(0.5))
+def answered(accuracy: float, n: int = 100, start: int = 0, **columns: object) -> pd.DataFrame:
+    """Rows of a table of accuracies of two tasks, with their answers."""
+    right = [{task: split_right(accuracy, n, start)} for task in "ab"]
+    return scores(accuracy, n).assign(correct=round(accuracy * n), right=right, **columns)
+
+
+def test_models_on_the_same_images_are_compared_image_by_image() -> None:
+    """Of 300 images of a task the second model is right on 30 fewer, and on no other one: se² = 0.1 · 0.9 / 300 / 2."""
+    first, second = ({task: split_right(share, 300) for task in "abc"} for share in (0.8, 0.7))
+    result = accuracy_facts.compare_answers(first, second, ["a", "b"])
+    assert (result.first, result.second, result.difference) == pytest.approx((80, 70, 10))
+    assert (result.sample, result.interval) == ("n = 600 images, reporting half", comparison.PAIRED_IMAGES)
+    half = 196 * math.sqrt(0.1 * 0.9 / 600)
+    assert (result.low, result.high) == pytest.approx((10 - half, 10 + half), abs=half / 8)
+    assert result.smallest_visible == pytest.approx(2.8 / 1.96 * (result.high - result.low) / 2, rel=2e-3)
+    outside = accuracy_facts.compare_answers(first, second, ["a", "b"], "out", "choosing half")
+    assert outside.sample == "n = 300 images, choosing half" and outside.difference == pytest.approx(10)
+    assert accuracy_facts.compare_answers(second, first, ["a", "b"]).high == pytest.approx(-result.low)
+
+
+def test_scores_without_answers_give_the_difference_and_no_interval() -> None:
+    result = accuracy_facts.compare_scores(scores(0.8), scores(0.5), ["a"], "in")
     assert (result.first, result.second, result.difference) == pytest.approx((80, 50, 30))
-    assert "n = 200 images" in result.sample and 15 < result.low < 30 < result.high < 45
+    assert result.sample == "n = 100 images, reporting half"
+    assert math.isnan(result.low) and math.isnan(result.high) and math.isnan(result.smallest_visible)
+    assert judge(1, result) == judge(-1, result) == Verdict.NOT_REPRODUCED
 
 
-def weights(vectors: float, whole: float, own: float) -> pd.DataFrame:
+def test_only_intervals_of_images_say_what_could_have_been_shown() -> None:
+    assert math.isnan(ours(-1, 1).smallest_visible)
+    assert math.isnan(comparison.compare_pairs(np.array([1.0, 2.0]), np.array([0.0, 2.0]), "2").smallest_visible)
+
+
+def test_rows_of_a_table_are_compared_by_their_answers() -> None:
+    first, second = answered(0.8), answered(0.7)
+    assert accuracy_facts.compare_rows(first, second) == accuracy_facts.compare_answers(
+        {task: split_right(0.8) for task in "ab"}, {task: split_right(0.7) for task in "ab"}, ["a", "b"]
+    )
+    whole = pd.DataFrame({"right": [{task: split_right(0.8) for task in "abc"}]})
+    assert accuracy_facts.compare_rows(whole, whole, ["c"]).sample == "n = 100 images, reporting half"
+    assert accuracy_facts.compare_rows(whole, whole).sample == "n = 300 images, reporting half"
+
+
+def weights(vectors: float, whole: float, own: float, n: int = 100, seeds: int = 1) -> pd.DataFrame:
     rows = [
-        scores(value).assign(solved=solved, exemplars=n, seed=0)
-        for solved, n, value in ((TASK_VECTORS, 4, vectors), (WHOLE_WEIGHTS, 4, whole), (OWN_EXPERTS, 0, own))
-    ]
+        answered(value, n, start, solved=solved, exemplars=exemplars, seed=seed)
+        for solved, exemplars, value, start in (
+            (TASK_VECTORS, 4, vectors, 0), (WHOLE_WEIGHTS, 4, whole, 7), (OWN_EXPERTS, 0, own, 3),
+        )
+        for seed in range(seeds if exemplars else 1)
+    ]  # fmt: skip
     return pd.concat(rows, ignore_index=True)
 
 
@@ -120,31 +165,60 @@ def test_the_loss_of_whole_weights_is_split() -> None:
     result = accuracy_facts.compare_altered(table, 4)
     assert result is not None
     assert (result.first, result.second, result.difference) == pytest.approx((50, 20, 30))
+    assert (result.sample, result.unit) == ("n = 200 images, reporting half", "points")
     assert accuracy_facts.compare_altered(table, 8) is None
 
 
-def test_exemplars_take_the_mean_over_draws_and_the_images_of_one() -> None:
-    rows = [
-        scores(value).assign(method="CAT", exemplars=n, seed=seed)
-        for n, seed, value in ((1, 0, 0.6), (1, 1, 0.8), (32, 0, 0.5), (32, 1, 0.5))
-    ]
-    result = accuracy_facts.compare_exemplars(pd.concat(rows), "CAT", 32, 1)
+def test_the_parts_of_a_loss_have_the_interval_of_2v_w_o() -> None:
+    """Of single images 2v - w - o is a number from -2 to 2, whose spread over images the interval is made of."""
+    result = accuracy_facts.compare_altered(weights(0.6, 0.4, 0.8, n=400, seeds=2), 4)
+    v, w, o = split_right(0.6, 400), split_right(0.4, 400, 7), split_right(0.8, 400, 3)
+    half = 196 * (2 * v - w - o).std() / math.sqrt(800)
+    assert result is not None and result.difference == pytest.approx(0, abs=1e-9)
+    assert (result.low, result.high) == pytest.approx((-half, half), abs=half / 8)
+
+
+def test_exemplars_take_the_mean_over_samples_and_the_images_of_one() -> None:
+    rows = pd.concat(
+        answered(value, start=start, method="CAT", exemplars=n, seed=seed)
+        for n, seed, value, start in ((1, 0, 0.6, 0), (1, 1, 0.8, 5), (32, 0, 0.5, 0), (32, 1, 0.5, 50))
+    )
+    result = accuracy_facts.compare_exemplars(rows, "CAT", 32, 1)
     assert result is not None
-    assert (result.first, result.second, result.sample) == (50, 70, "n = 200 images, reporting half")
-    assert accuracy_facts.compare_exemplars(pd.concat(rows), "CAT", 64, 1) is None
+    assert (result.first, result.second, result.sample) == pytest.approx((50, 70, "n = 200 images, reporting half"))
+    change = (
+        split_right(0.5) / 2 + split_right(0.5, start=50) / 2 - split_right(0.6) / 2 - split_right(0.8, start=5) / 2
+    )
+    half = 196 * change.std() / math.sqrt(200)
+    assert (result.low, result.high) == pytest.approx((-20 - half, -20 + half), abs=half / 8)
+    samples = accuracy_facts.average_samples(rows, "CAT", 32)
+    assert list(samples) == ["a", "b"] and set(samples["a"]) == {0.5}
+    assert accuracy_facts.compare_exemplars(rows, "CAT", 64, 1) is None
+    assert accuracy_facts.average_samples(rows, "LOT", 1) == {}
 
 
 def test_sizes_take_pairs_of_subsets_or_the_images_of_one() -> None:
-    def counts(size: int, subset: int, correct: int) -> list[tuple[str, int, int, str, int, int]]:
-        return [("A", size, subset, "a", correct + 10, 100), ("B", size, subset, "a", correct, 100)]
+    def counts(size: int, subset: int, correct: int) -> list[tuple[object, ...]]:
+        rows = (("A", correct + 10), ("B", correct))
+        return [(method, size, subset, "a", k, 100, {"a": split_right(k / 100)}) for method, k in rows]
 
-    names = ["method", "size", "subset", "task", "correct", "n"]
+    names = ["method", "size", "subset", "task", "correct", "n", "right"]
     table = pd.DataFrame([*counts(2, 0, 40), *counts(2, 1, 60), *counts(8, 2, 50)], columns=names)
     pairs, single = (accuracy_facts.compare_sizes(table, "A", "B", size) for size in (2, 8))
     assert pairs is not None and single is not None
     assert (pairs.difference, pairs.low, pairs.interval) == (pytest.approx(10), pytest.approx(10), comparison.PAIRED)
-    assert single.difference == pytest.approx(10) and single.low < 0 < single.high
+    assert single == accuracy_facts.compare_answers({"a": split_right(0.6)}, {"a": split_right(0.5)}, ["a"])
+    assert single.interval == comparison.PAIRED_IMAGES and single.low > 0  # on the same images, unlike apart
     assert accuracy_facts.compare_sizes(table, "A", "C", 2) is None
+
+
+def test_votes_of_neighbors_are_paired_by_images() -> None:
+    first, second = np.array([1.0, 1, 0.5, 0] * 30), np.array([1.0, 0, 0.5, 0] * 30)
+    result = network_facts.compare_neighbors(first, second)
+    assert (result.first, result.second, result.sample) == pytest.approx((62.5, 37.5, "n = 120 images, choosing half"))
+    half = 196 * (first - second).std() / math.sqrt(120)
+    assert (result.low, result.high) == pytest.approx((25 - half, 25 + half), abs=half / 8)
+    assert result.interval == comparison.PAIRED_IMAGES
 
 
 MASKS = pd.DataFrame(
@@ -205,29 +279,33 @@ def test_counts_sizes_and_times() -> None:
     assert (times.difference, times.low) == pytest.approx((20, 15)) and times.sample == "at most 5 rounds"
 
 
-def along(*accuracies_by_task: list[int]) -> pd.DataFrame:
-    """Counts right of 100 images for each of several tasks at x = 0, 1, …"""
-    return pd.DataFrame(
-        [
-            {"task": f"t{task}", "x": x / 10, "correct": correct, "n": 100}
-            for task, line in enumerate(accuracies_by_task)
-            for x, correct in enumerate(line)
-        ]
-    )
+def along(*accuracies_by_task: list[int]) -> dict[float, dict[str, np.ndarray]]:
+    """{x: answers} to 100 images of each of several tasks at x = 0, 1, …, from counts of right ones."""
+    return {
+        float(x): {f"t{task}": split_right(line[x] / 100) for task, line in enumerate(accuracies_by_task)}
+        for x in range(len(accuracies_by_task[0]))
+    }
 
 
 def test_ranges_are_of_means_over_tasks() -> None:
     """Means 60, 65, 50 range over 15 points, and 40, 70, 40 over 30."""
     one, other = along([50, 60, 60], [70, 70, 40]), along([20, 80, 20], [60, 60, 60])
-    result = accuracy_facts.compare_ranges(one, other, "choosing half")
+    result = accuracy_facts.compare_ranges(one, other, ["t0", "t1", "not there"], "choosing half")
     assert (result.first, result.second, result.difference) == pytest.approx((15, 30, -15))
-    assert result.sample == "n = 200 images, choosing half" and result.interval == comparison.RESAMPLED_IMAGES
-    assert result.high + result.low == pytest.approx(-30)
-    deviation = math.sqrt(0.5**2 * sum(100 * p * (1 - p) for p in (0.6, 0.7, 0.6, 0.4, 0.8, 0.6, 0.2, 0.6))) / 1.0
-    assert (result.high - result.low) / 2 == pytest.approx(1.96 * deviation, rel=0.25)  # of the four means at the ends
+    assert result.sample == "n = 200 images, choosing half" and result.interval == comparison.PAIRED_IMAGES
+    assert result.low < -15 < result.high < 0 and not math.isnan(result.smallest_visible)
     sure = along([100, 100], [0, 0])
-    assert (
-        accuracy_facts.compare_ranges(sure, sure, "choosing half").low
-        == 0
-        == accuracy_facts.compare_ranges(sure, sure, "").high
-    )
+    same = accuracy_facts.compare_ranges(sure, sure, ["t0", "t1"], "choosing half")
+    assert (same.low, same.difference, same.high) == (0, 0, 0)
+
+
+def test_ranges_of_two_values_have_the_reflected_interval_of_plain_resampling() -> None:
+    """Two values that differ clearly: the range is their difference, which resampling keeps."""
+    rng = np.random.default_rng(5)
+    one, other = along([40, 70]), along([50, 60])
+    result = accuracy_facts.compare_ranges(one, other, ["t0"], "choosing half")
+    images = rng.integers(100, size=(4000, 100))
+    drawn = [np.ptp([answers["t0"][images].mean(axis=1) for answers in line.values()], axis=0) for line in (one, other)]
+    high, low = 2 * 20 - 100 * np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
+    assert result.difference == pytest.approx(20)
+    assert (result.low, result.high) == pytest.approx((low, high), abs=1.1)  # one image is a point

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import re
@@ -91,12 +92,13 @@ def masks(run: str, benchmark: Benchmark) -> Expected:
 
 
 def predicted_right(folder: Path, benchmark: Benchmark) -> dict[str, np.ndarray[Any, Any]]:
-    path = measured_folder("predictions", folder.name)
-    table, predicted = read_csv(path, "answers"), np.load(path / "predicted.npy")
-    return {
-        row.task: (predicted[row.first : row.first + row.n] == benchmark.load_labels(row.task, "reporting")) * 1.0
-        for row in table.itertuples()
-    }
+    """The shares of the models that are right (n,), by data set, unpacked from the table of answers."""
+    table = read_csv(folder, "answers")
+    right = {}
+    for row in table[table["split"] == "reporting"].itertuples():
+        classes = np.frombuffer(zlib.decompress(base64.b64decode(row.predicted)), "<u2").reshape(-1, row.n)
+        right[row.task] = (classes == benchmark.load_labels(row.task, "reporting")).mean(axis=0)
+    return right
 
 
 def resampled_interval(run: str, tasks: list[str], benchmark: Benchmark) -> tuple[float, float]:
@@ -111,32 +113,20 @@ def resampled_interval(run: str, tasks: list[str], benchmark: Benchmark) -> tupl
     return 100 * float(low), 100 * float(high)
 
 
-def independent_interval(own: pd.DataFrame, other: pd.DataFrame) -> tuple[float, float]:
-    halves = []
-    for rows in (own, other):
-        share = (rows["accuracy"] * rows["n"] + 2) / (rows["n"] + 4)
-        halves.append(1.959964 * math.sqrt((share * (1 - share) / (rows["n"] + 4)).sum()) / len(rows))
-    difference, half = (own["accuracy"] - other["accuracy"]).mean(), math.hypot(*halves)
-    return 100 * (difference - half), 100 * (difference + half)
-
-
 def accuracy(run: str, benchmark: Benchmark) -> Expected:
     own, other = reported(folder_of(run)), reported(find_run_folder("Pretrained"))
-    is_paired = run in (LWPTV, SUM, LOT)
     phrases, numbers = [], {}
     for name, is_inside in (("in", True), ("out", False)):
         tasks = [task for task in own.index if (task in facts_of(run)["experts"]) == is_inside]
         change = round(100 * (own["accuracy"][tasks].mean() - other["accuracy"][tasks].mean()), 9)
-        low, high = (
-            resampled_interval(run, tasks, benchmark)
-            if is_paired
-            else independent_interval(own.loc[tasks], other.loc[tasks])
-        )
+        low, high = resampled_interval(run, tasks, benchmark)
         n = int(own["n"][tasks].sum())
-        verb = "gains" if change > 0 else "loses"
-        interval = f"{'paired ' if is_paired else ''}95% interval {signed(low)} to {signed(high)}"
+        sample = f"paired 95% interval {signed(low)} to {signed(high)}; {len(tasks)} tasks, n = {n:,}"
         scope = f"{name if is_inside else 'out of'} domain"
-        phrases.append(f"{verb} {abs(change):.1f} points {scope} ({interval}; {len(tasks)} tasks, n = {n:,})")
+        if low <= 0 <= high:
+            phrases.append(f"shows no clear difference {scope} ({signed(change)} points, {sample})")
+        else:
+            phrases.append(f"{'gains' if change > 0 else 'loses'} {abs(change):.1f} points {scope} ({sample})")
         numbers |= {f"change_{name}": change, f"low_{name}": low, f"high_{name}": high}
         numbers |= {f"tasks_{name}": len(tasks), f"n_{name}": n}
     known = " In domain each image's task must be known." if run == PER_TASK else ""
@@ -153,30 +143,39 @@ def losses(run: str) -> pd.DataFrame:
     return table.assign(below=(table["expert"] - table["own"]).round(9))
 
 
-def wilson(percent: float, n: int) -> tuple[float, float]:
-    z, share = 1.959964, percent / 100
+def wilson(share: float, n: int) -> tuple[float, float]:
+    z = 1.959963984540054
     middle, half = share + z * z / (2 * n), z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return 100 * (middle - half) / (1 + z * z / n), min(100.0, 100 * (middle + half) / (1 + z * z / n))
+    return (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n)
 
 
-def task_numbers(row: Any) -> dict[str, float]:
-    (own_low, own_high), (expert_low, expert_high) = wilson(row.own, row.n), wilson(row.expert, row.n)
-    low = row.below - math.hypot(row.expert - expert_low, own_high - row.own)
-    high = row.below + math.hypot(expert_high - row.expert, row.own - own_low)
-    return {"below": row.below, "low": low, "high": high, "accuracy": row.own, "expert": row.expert, "n": row.n,
-            "tasks": 8, "tied": 1}  # fmt: skip
+def task_numbers(run: str, row: Any, benchmark: Benchmark) -> dict[str, float]:
+    """The loss of a task with Newcombe's interval of pairs (method 10), from the four counts of images."""
+    own, expert = (
+        predicted_right(folder, benchmark)[row.task]
+        for folder in (folder_of(run), find_run_folder(f"Expert for {row.title}"))
+    )
+    e, f, g, h = (int(((expert == a) & (own == b)).sum()) for a, b in ((1, 1), (1, 0), (0, 1), (0, 0)))
+    n, p, q = row.n, (e + f) / row.n, (e + g) / row.n
+    (p_low, p_high), (q_low, q_high) = wilson(p, n), wilson(q, n)
+    product, bottom = e * h - f * g, math.sqrt((e + f) * (g + h) * (e + g) * (f + h))
+    phi = (max(product - n / 2, 0) if product > 0 else product) / bottom if bottom else 0
+    low = p - q - math.sqrt((p - p_low) ** 2 - 2 * phi * (p - p_low) * (q_high - q) + (q_high - q) ** 2)
+    high = p - q + math.sqrt((p_high - p) ** 2 - 2 * phi * (p_high - p) * (q - q_low) + (q - q_low) ** 2)
+    return {"below": row.below, "low": 100 * low, "high": 100 * high, "accuracy": row.own, "expert": row.expert,
+            "n": n, "tasks": 8, "tied": 1}  # fmt: skip
 
 
 def largest_loss(run: str, benchmark: Benchmark) -> Expected:
     row = max(losses(run).itertuples(), key=lambda row: row.below)
     sentence = f"{row.title} pays most of 8 tasks: {row.below:.1f} points below its expert "
-    return f"{sentence}({row.own:.1f}% against {row.expert:.1f}%, n = {row.n}).", task_numbers(row)
+    return f"{sentence}({row.own:.1f}% against {row.expert:.1f}%, n = {row.n}).", task_numbers(run, row, benchmark)
 
 
 def closest_task(run: str, benchmark: Benchmark) -> Expected:
     row = min(losses(run).itertuples(), key=lambda row: abs(row.below))
-    numbers = task_numbers(row)
-    unclear = f"; no clear difference, 95% interval {signed(-numbers['high'])} to {signed(-numbers['low'])}"
+    numbers = task_numbers(run, row, benchmark)
+    unclear = f"; no clear difference, paired 95% interval {signed(-numbers['high'])} to {signed(-numbers['low'])}"
     sentence = f"{row.title} stays closest to its expert: {abs(row.below):.1f} points below it "
     sentence += f"({row.own:.1f}% against {row.expert:.1f}%, n = {row.n}{unclear if numbers['low'] < 0 else ''})."
     return sentence, numbers

@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import stored_runs
 
 from merging.base.files.tables import write_table
+from merging.images.benchmarks.answers import SplitAnswers, answers_table
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.analysis.measurement_store import entry_name, write_measurement
 from merging.study.analysis.measurement_subject import MeasurementResult
@@ -20,7 +22,10 @@ from merging.study.run_story import RunEvidence, RunFact, tell_story
 from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 
-BENCHMARK: Any = SimpleNamespace(digest="of-the-test")
+BENCHMARK: Any = SimpleNamespace(
+    digest="of-the-test", tasks=tuple(SimpleNamespace(key=key) for key in "abc"),
+    load_labels=lambda task, split: np.zeros(100, np.int64),
+)  # fmt: skip
 RECIPE = "pretrained: p.safetensors\nexperts: {a: a.safetensors, b: b.safetensors}\nmerge: task_arithmetic\n"
 INPUTS = {"pretrained": "0", "experts/a": "1", "experts/b": "2"}
 Counts = dict[str, tuple[int, int]]  # {task: (correct, n)} on the reporting half
@@ -31,9 +36,21 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store", libraries=())
 
 
-def write_run(store: Store, run_id: str, scores: Counts | None = None, recipe: str = RECIPE, **facts: Any) -> Run:
-    """A stored run with a table "tensors" and these scores; ``facts`` may also be ``tables``."""
+def write_run(
+    store: Store,
+    run_id: str,
+    scores: Counts | None = None,
+    recipe: str = RECIPE,
+    first: int | None = None,
+    **facts: Any,
+) -> Run:
+    """A stored run with a table "tensors" and these scores; ``facts`` may also be ``tables``.
+
+    With ``first`` it has answers to 100 images of each task, which are right from that image on.
+    """
     tables = {"tensors": tensors_table()} | facts.pop("tables", {})
+    if first is not None and scores is not None:
+        tables["answers"] = answers_table(answers_of(task, *counts, first) for task, counts in scores.items()).frame()
     if scores is not None:
         rows = [(task, f"Task {task}", half, 2, correct if half == "reporting" else 0, n,
                  (correct / n if n else math.nan) if half == "reporting" else 0.0, 0.0, 1.0)
@@ -51,6 +68,11 @@ def write_run(store: Store, run_id: str, scores: Counts | None = None, recipe: s
     return store.get_run(run_id)
 
 
+def answers_of(task: str, correct: int, n: int, first: int) -> SplitAnswers:
+    predicted = np.roll((np.arange(n) >= correct).astype(np.int64), first)[None]
+    return SplitAnswers(task, "reporting", ("merged",), predicted, np.zeros((1, n)), np.zeros(n, np.int64))
+
+
 def tensors_table(
     change: tuple[float, ...] = (1.0, 2.0, 2.0), sections: tuple[str, ...] = ("embeddings", "block 0", "block 1")
 ) -> pd.DataFrame:
@@ -62,13 +84,15 @@ def tensors_table(
     })  # fmt: skip
 
 
-def write_references(store: Store, pretrained: Counts, **experts: tuple[int, int]) -> None:
-    write_run(store, "aaaaaaaaaaaa", pretrained, kind="pretrained", experts=[], inputs={"pretrained": "0"})
+def write_references(store: Store, pretrained: Counts, first: int | None = None, **experts: tuple[int, int]) -> None:
+    inputs = {"pretrained": "0"}
+    write_run(store, "aaaaaaaaaaaa", pretrained, first=first, kind="pretrained", experts=[], inputs=inputs)
     for number, (task, counts) in enumerate(experts.items()):
         key = f"experts/{task}"
         write_run(
-            store, f"bbbbbbbbbbb{number}", {task: counts}, kind="expert", experts=[task], inputs={key: INPUTS[key]}
-        )
+            store, f"bbbbbbbbbbb{number}", {task: counts}, first=first, kind="expert", experts=[task],
+            inputs={key: INPUTS[key]},
+        )  # fmt: skip
 
 
 def write_measured(store: Store, run: Run, key: str, notes: dict[str, Any], **tables: pd.DataFrame) -> None:
@@ -106,30 +130,47 @@ def test_ties_within_a_task_are_level_and_a_merge_may_be_above(store: Store) -> 
 
 
 def test_an_unclear_loss_says_so(store: Store) -> None:
-    write_references(store, {"a": (50, 100), "b": (50, 100)}, a=(72, 100), b=(60, 100))
-    facts = tell(store, write_run(store, stored_runs.ID, {"a": (70, 100), "b": (60, 100)}))
-    assert "2.0 points below its expert (70.0% against 72.0%, n = 100; no clear difference" in (
-        facts["largest_loss"].sentence
+    write_references(store, {"a": (50, 100), "b": (50, 100)}, 9, a=(72, 100), b=(60, 100))
+    facts = tell(store, write_run(store, stored_runs.ID, {"a": (70, 100), "b": (60, 100)}, first=0))
+    assert (
+        "2.0 points below its expert (70.0% against 72.0%, n = 100; no clear difference, paired 95% interval −1"
+        in facts["largest_loss"].sentence
     )
     assert facts["largest_loss"].numbers["low"] < 0 < facts["largest_loss"].numbers["high"]
 
 
 def test_without_a_task_out_of_domain_only_the_domain_is_told(store: Store) -> None:
-    write_references(store, {"a": (50, 100), "b": (50, 100)}, a=(90, 100), b=(80, 100))
-    fact = tell(store, write_run(store, stored_runs.ID, {"a": (80, 100), "b": (76, 100)}))["accuracy"]
+    write_references(store, {"a": (50, 100), "b": (50, 100)}, 30, a=(90, 100), b=(80, 100))
+    fact = tell(store, write_run(store, stored_runs.ID, {"a": (80, 100), "b": (76, 100)}, first=0))["accuracy"]
     assert fact.sentence.startswith(
-        "Compared with the pretrained model, it gains 28.0 points in domain (95% interval +1"
+        "Compared with the pretrained model, it gains 28.0 points in domain (paired 95% interval +2"
     )
     assert fact.sentence.endswith("2 tasks, n = 200).")
     assert "out" not in fact.sentence and not [name for name in fact.numbers if name.endswith("_out")]
 
 
 def test_no_clear_difference_where_the_interval_includes_zero(store: Store) -> None:
-    write_references(store, {"a": (50, 100), "b": (50, 100), "c": (71, 100)}, a=(90, 100), b=(80, 100))
-    fact = tell(store, write_run(store, stored_runs.ID, {"a": (90, 100), "b": (80, 100), "c": (70, 100)}))["accuracy"]
+    write_references(store, {"a": (50, 100), "b": (50, 100), "c": (71, 100)}, 9, a=(90, 100), b=(80, 100))
+    scores = {"a": (90, 100), "b": (80, 100), "c": (70, 100)}
+    fact = tell(store, write_run(store, stored_runs.ID, scores, first=0))["accuracy"]
     assert "gains 35.0 points in domain" in fact.sentence
-    assert "shows no clear difference out of domain (−1.0 points, 95% interval −1" in fact.sentence
+    assert "shows no clear difference out of domain (−1.0 points, paired 95% interval −" in fact.sentence
     assert fact.numbers["low_out"] < 0 < fact.numbers["high_out"]
+
+
+def test_without_answers_to_each_image_differences_have_no_interval(store: Store) -> None:
+    write_references(store, {"a": (50, 100), "b": (50, 100), "c": (71, 100)}, a=(72, 100), b=(80, 100))
+    run = write_run(store, stored_runs.ID, {"a": (70, 100), "b": (80, 100), "c": (70, 100)}, first=0)
+    facts = tell(store, run)
+    assert facts["accuracy"].sentence == (
+        "Compared with the pretrained model, it gains 25.0 points in domain (2 tasks, n = 200) and loses 1.0 points "
+        "out of domain (1 task, n = 100)."
+    )
+    assert math.isnan(facts["accuracy"].numbers["low_in"]) and math.isnan(facts["largest_loss"].numbers["high"])
+    assert facts["largest_loss"].sentence == (
+        "Task a pays most of 2 tasks: 2.0 points below its expert (70.0% against 72.0%, n = 100)."
+    )
+    assert "interval" not in tell(store, run, benchmark=None)["accuracy"].sentence
 
 
 def test_one_expert_pays_nothing_more_than_others(store: Store) -> None:
@@ -152,10 +193,11 @@ def test_references_of_other_models_or_benchmarks_are_not_used(store: Store) -> 
     assert not {"accuracy", "largest_loss"} & set(facts)
 
 
-def test_tasks_without_images_are_left_out(store: Store) -> None:
-    write_references(store, {"a": (50, 100), "b": (0, 0)}, a=(90, 100), b=(0, 0))
-    facts = tell(store, write_run(store, stored_runs.ID, {"a": (40, 100), "b": (0, 0)}))
-    assert "shows no clear difference in domain (−10.0 points, " in facts["accuracy"].sentence
+def test_tasks_without_images_are_left_out(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BENCHMARK, "load_labels", lambda task, split: np.zeros(100 * (task == "a"), np.int64))
+    write_references(store, {"a": (50, 100), "b": (0, 0)}, 9, a=(90, 100), b=(0, 0))
+    facts = tell(store, write_run(store, stored_runs.ID, {"a": (45, 100), "b": (0, 0)}, first=0))
+    assert "shows no clear difference in domain (−5.0 points, " in facts["accuracy"].sentence
     assert facts["accuracy"].numbers["tasks_in"] == 1
     assert facts["largest_loss"].numbers["tasks"] == 1
     assert all(math.isfinite(number) for fact in facts.values() for number in fact.numbers.values())

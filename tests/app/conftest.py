@@ -11,10 +11,11 @@ from types import ModuleType
 
 import mergescope_stand_in
 import pytest
+import stored_runs
 import tiny
 import tiny_library
 import torch
-from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
+from compared_runs import CAT, EMR, FEW, LWPTV, PRETRAINED, TIES
 from page_harness import forget, forgotten, open_page
 from streamlit.testing.v1 import AppTest
 
@@ -37,7 +38,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library with everything measured that the page can show, and a run on fewer experts; do not change it."""
+    """A library with everything measured that the page can show, a run without answers to each image (CAT Merging), and
+    one on fewer experts; do not change it."""
     folder = tiny_library.write(tmp_path_factory.mktemp("compared"), ("task_arithmetic_lwptv", "ties", "cat", "emr"))
     benchmark, making = Benchmark.load(folder), Store(folder / "more", libraries=(), dated=False)
     few = Recipe.build(
@@ -48,12 +50,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.list_runs():
         if run.title in (LWPTV, TIES, EMR, FEW):
-            for key in ("predictions", "drift", "signs", "pairs"):
+            for key in ("drift", "signs", "pairs"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in (LWPTV, TIES, PRETRAINED):
             measure.measure("features", store, benchmark, run.id, context=Context(device="cpu"))
-        if run.title == PRETRAINED:
-            measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
+        if run.title == CAT:
+            stored_runs.remove_answers(run.path)
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 

@@ -169,7 +169,7 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
     for title, row in table.iterrows():
         lost = 100 * (one.loc[title, "accuracy"] - other.loc[title, "accuracy"])
         assert row["lost"] == pytest.approx(lost) and row["drift"] == pytest.approx(row["drift_b"] - row["drift_a"])
-    of = run_pair.load_pair(known[TIES], known[LWPTV])
+    of = run_pair.RunPair(known[TIES], known[LWPTV])
     found = other_charts.find_measurements(measurements.DRIFT, of.runs)
     assert found is not None and len(table) == len(tiny.EXPERTS)
     points = other_charts.build_drift_points(of, found)
@@ -227,7 +227,7 @@ def test_a_merge_is_compared_with_an_expert(open_app: Any, compared: Path) -> No
 
 def test_drift_of_the_pretrained_model_is_what_the_drift_page_shows(open_app: Any, compared: Path) -> None:
     open_app("compare", compared)
-    of = run_pair.load_pair(runs(compared)[TIES], runs(compared)[PRETRAINED])
+    of = run_pair.RunPair(runs(compared)[TIES], runs(compared)[PRETRAINED])
     found = measurements.find_measurement(measurements.DRIFT, of.a.id)
     assert found is not None
     mine, theirs = chart_cells.drift_cells(of.a, found), chart_cells.pretrained_drift_cells(of.a, found)

@@ -23,7 +23,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert not at.exception
     assert charts(at) == 1
     known = runs(compared)
-    of = run_pair.load_pair(known[TIES], known[LWPTV])
+    of = run_pair.RunPair(known[TIES], known[LWPTV])
     images = run_pair.build_image_rows(of)
     table = compare_images.count_agreement(images)
     assert table["count"].sum() == IMAGES == len(images)
@@ -62,11 +62,11 @@ def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> N
     assert "of 4)" in words(at).replace("\\", "")
 
 
-def test_images_without_predictions(open_app: Any, compared: Path) -> None:
+def test_images_without_answers(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, CAT, TIES), compare_view="images")
     assert not at.exception
     assert charts(at) == 0
-    assert "Measure" in [button.label for button in at.button]
+    assert f"These are not stored of **{CAT}**: its scores come from elsewhere" in words(at)
 
 
 def test_small_p_values_are_readable() -> None:

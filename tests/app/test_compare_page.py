@@ -19,14 +19,12 @@ from merging.study.runs.run_store import Store
 # Pickers
 
 
-def test_without_b_the_nearest_run_with_answers_is_shown_and_others_are_suggested(
-    open_app: Any, compared: Path
-) -> None:
+def test_without_b_the_nearest_run_is_shown_and_others_are_suggested(open_app: Any, compared: Path) -> None:
     a = runs(compared)[TIES]
     at = open_app("compare", compared, run=a.id)
     assert not at.exception
     assert charts(at) == 1
-    assert at.selectbox(key="other").value in {runs(compared)[title].id for title in (LWPTV, EMR)}  # not the cat run
+    assert at.selectbox(key="other").value == runs(compared)[tiny_library.NASTY].id  # by another merge alone
     assert "run_b" not in at.query_params  # not chosen: another page does not show it
     offers = [button for button in at.button if button.label == "Compare"]
     assert len(offers) == 3
@@ -136,16 +134,12 @@ def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
     assert "seed 0" in words(at)
 
 
-def test_scores_without_predictions_have_no_intervals(
-    open_app: Any, compared: Path, asked: list[tuple[str, str]]
-) -> None:
+def test_scores_without_answers_have_no_intervals(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
-    assert f"are not stored yet for **{CAT}**" in words(at)
-    press(at, "Measure")
-    assert asked == [("predictions", runs(compared)[CAT].id)]
+    assert f"These are not stored of **{CAT}**: its scores come from elsewhere" in words(at)
 
 
 def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:

@@ -41,12 +41,11 @@ VIEWS = {
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library in which two runs' predictions and depths are measured."""
+    """A library in which two runs' depths are measured."""
     folder = tiny_library.write(tmp_path_factory.mktemp("measured"), ("task_arithmetic_lwptv", "ties"))
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
     for title in (LWPTV, TIES):
-        for key in ("predictions", "depths"):
-            measure.measure(key, store, benchmark, runs(folder)[title].id, context=Context(device="cpu"))
+        measure.measure("depths", store, benchmark, runs(folder)[title].id, context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 

@@ -54,7 +54,7 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
     for key in ("task_arithmetic", "ties"):
         run = execute(find_preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
         runs[key] = run.id
-        for measurement in measured or ("predictions", "features"):
+        for measurement in measured or ("features",):
             measure.measure(measurement, store, benchmark, run.id, context=Context(device="cpu"))
     return runs
 
@@ -83,7 +83,7 @@ def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path
 
 @pytest.mark.full
 def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path, tmp_path: Path) -> None:
-    ids = computed(tmp_path, "predictions", whole=True)
+    ids = computed(tmp_path, "signs", whole=True)
     compared = {"run": ids["ties"], "run_b": ids["task_arithmetic"]}
     visits: list[tuple[str, dict[str, str]]] = [
         ("home", {}),

@@ -230,10 +230,10 @@ def test_a_started_run_is_taken_in_hand_and_measured(open_app: Any, compared: Pa
     box.check().run()
     at.button(key="run_button").click().run()
     run_id = at.session_state["_watched"]
-    for _ in range(2):  # seven jobs may take long on a busy machine
+    for _ in range(2):  # six jobs may take long on a busy machine
         run_until_idle(Closed())  # the browser is closed before the merge ends
     kinds = {job.kind for job in page_data.job_queue().list_jobs() if job.subject == run_id}
-    assert {"drift", "predictions", "features", "first_order", "depths"} <= kinds and "put_back" not in kinds
+    assert {"drift", "features", "first_order", "depths"} <= kinds and "put_back" not in kinds
     assert not shown_measurements.list_missing(page_data.store().get_run(run_id))
     assert in_hand(at.run()) == [run_id]
 
@@ -256,7 +256,7 @@ def test_measurements_of_less_than_two_minutes_are_on_by_default(
     monkeypatch.setattr(measurement_store, "expect_seconds", lambda key, root: 3.0)
     at = open_app("merge", compared, chain="task_arithmetic:scaling=0.35")
     box = next(box for box in at.checkbox if box.label.startswith("with everything"))
-    assert box.value and box.label.endswith("about 21 s more")  # seven of 3 s
+    assert box.value and box.label.endswith("about 18 s more")  # six of 3 s
 
 
 @pytest.mark.full
@@ -266,7 +266,7 @@ def test_one_button_measures_all_that_is_missing(open_app: Any, compared: Path, 
     button = next(button for button in at.button if button.label.startswith("Measure all that pages show, about "))
     button.click().run()
     kinds = {job.kind for job in page_data.job_queue().list_jobs() if job.subject == run.id}
-    assert {"drift", "predictions", "features"} <= kinds
+    assert {"drift", "features"} <= kinds
     at = run_until_idle(at)
     assert not shown_measurements.list_missing(run) and not any("Measure all" in str(one.label) for one in at.button)
 

@@ -42,7 +42,6 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "tsne_in_domain": (pages.FEATURES, {"map": "t-SNE alone", "image_domain": "in domain"}),
     "joint_tsne_in_domain": (pages.FEATURES, {"map": "joint t-SNE", "image_domain": "in domain"}),
     "merge_path_in_domain": (pages.FEATURES, {"map": "along the merge", "image_domain": "in domain"}),
-    "predictions": (pages.COMPARE, {}),
     "along_steps": (pages.LEARNING, {"learning_view": "loss and gain"}),
     "modules": (pages.LEARNING, {"learning_view": "modules"}),
     "depths": (pages.IMAGE, {"image_view": "whole data sets"}),
@@ -69,7 +68,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement: str, links: Any) -> None:
     tray.draw_measurement_link(finished(measurement))
     path, query = PAGES[measurement]
-    run = "run" if path in (pages.CONFLICTS, pages.COMPARE, pages.LEARNING) else "runs"
+    run = "run" if path in (pages.CONFLICTS, pages.LEARNING) else "runs"
     assert links == [(path, {run: RUN_ID, **query})]
 
 

@@ -20,7 +20,7 @@ from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
-MEASURED = ("predictions", "drift", "signs", "pairs", "features")
+MEASURED = ("drift", "signs", "pairs", "features")
 
 
 def text_at(place: int) -> str:

@@ -86,7 +86,7 @@ def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, c
         )
         for merge in ("ties", "task_arithmetic")
     ]
-    wanted = [RequestedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
+    wanted = [RequestedMeasurement(key, run.id) for key in ("drift", "signs", "pairs") for run in made]
     _raise_first(measure_several(wanted, store, benchmark, context=use_workers(workers, context)))
 
 

@@ -69,7 +69,7 @@ def write(folder: Path, benchmark: Benchmark) -> FaultStore:
     (root / "exports" / f"{run.id}-hf" / "README.md").write_text("An earlier export.")
     works = (
         Work("merge", lambda root: ("submit", fresh.to_yaml())),
-        Work("measurement", lambda root: ("measure", "predictions", run.id, str(benchmark.folder))),
+        Work("measurement", lambda root: ("measure", "pairs", run.id, str(benchmark.folder))),
         Work("sweep", lambda root: ("sweep", sweep.id, "Small", str(benchmark.folder))),
         Work("export", lambda root: ("command", "export-hf", run.id, "An export", _exporting(root, run.id))),
     )

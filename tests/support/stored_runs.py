@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pandas as pd
 
+from merging.base.files.atomic import MANIFEST, seal
 from merging.base.files.records import write_json
 from merging.base.files.tables import write_table
+from merging.images.benchmarks.answers import ANSWERS
 from merging.study.runs.run import FACTS
 from merging.study.runs.run_facts import run_facts
 
@@ -42,3 +45,14 @@ def write_run(store, run_id=ID, **changes):
     with store.write_run(run_id) as folder:
         fill(folder, run_id, **changes)
     return store.get_run(run_id)
+
+
+def remove_answers(folder):
+    """Leave the run in this folder without answers to each image, as of scores from another program."""
+    facts = json.loads((folder / FACTS).read_bytes())
+    facts["tables"].pop(ANSWERS)
+    for path in (folder / "tables").glob(f"{ANSWERS}.*"):
+        path.unlink()
+    write_json(folder / FACTS, facts)
+    (folder / MANIFEST).unlink()
+    seal(folder)

@@ -34,7 +34,10 @@ def test_a_points_name_depends_on_the_model_and_on_all_of_its_sample(
 def test_a_runs_scores_are_a_point_of_the_same_split_and_tasks(tiny_benchmark: Benchmark) -> None:
     rows = [(split, task) for split in ("choosing", "reporting") for task in ("flags", "leaves")]
     scores = pd.DataFrame(rows, columns=["split", "task"]).assign(n=1)
-    run = SimpleNamespace(benchmark=tiny_benchmark.digest, scores=scores, device="CPU", provenance="p", versions={})
+    run = SimpleNamespace(
+        benchmark=tiny_benchmark.digest, scores=scores, device="CPU", provenance="p", versions={},
+        result=SimpleNamespace(schemas={}),
+    )  # fmt: skip
     store: Any = SimpleNamespace(list_copies=lambda run_id: [run])
 
     def rows_of(sample: PointSample) -> list[tuple[str, str]] | None:

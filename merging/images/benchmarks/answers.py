@@ -7,7 +7,7 @@ text: 16 bits each, compressed, in the order of the benchmark's images.
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,14 +62,19 @@ def pack_numbers(numbers: NDArray[Any], dtype: np.dtype[Any]) -> str:
     return base64.b64encode(zlib.compress(np.ascontiguousarray(numbers, dtype).tobytes(), COMPRESSION)).decode()
 
 
-def unpack_numbers(text: str, dtype: np.dtype[Any], n: int) -> NDArray[Any]:
-    """The numbers (rows, n) in a text of ``pack_numbers``. Raises StoreError if they are not rows of n numbers."""
-    try:
-        unpacked = zlib.decompressobj()
+def unpack_numbers(text: str, dtype: np.dtype[Any], n: int, rows: int = 0) -> NDArray[Any]:
+    """The numbers (rows, n) in a text of ``pack_numbers``; without ``rows``, as many as there are, at least one.
+
+    Raises:
+        StoreError: the text is damaged, or does not hold rows of n numbers.
+    """
+    unpacked = zlib.decompressobj()
+    with contextlib.suppress(ValueError, zlib.error):
         raw = unpacked.decompress(base64.b64decode(text, validate=True), max(n, 1) << 16)  # of 8,000 models at most
-        return np.frombuffer(raw, dtype).reshape(-1, n)
-    except (ValueError, binascii.Error, zlib.error):
-        raise StoreError(f"Stored answers are damaged: a text does not hold numbers of {n:,} images.") from None
+        if unpacked.eof:  # so the text is complete
+            numbers = np.frombuffer(raw, dtype)
+            return numbers.reshape(rows or max(1, len(numbers) // max(n, 1)), n)
+    raise StoreError(f"Stored answers are damaged: a text does not hold numbers of {n:,} images.")
 
 
 def answers_table(answers: Iterable[SplitAnswers]) -> Columns:
@@ -85,7 +90,7 @@ def answers_table(answers: Iterable[SplitAnswers]) -> Columns:
 
 
 def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, SplitAnswers]:
-    """{data set: the stored answers of a split}, in the table's order.
+    """{data set: the stored answers of a split}, in the benchmark's order.
 
     Raises:
         StoreError: the answers are damaged, or are not of this benchmark's images.
@@ -98,10 +103,19 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
         labels = benchmark.load_labels(task, split)
         if len(labels) != n:
             raise StoreError(f"Stored answers are of {n:,} images of {task}; this benchmark has {len(labels):,}.")
-        classes = unpack_numbers(predicted, PREDICTED, n).astype(np.int64)
-        margins = unpack_numbers(margin, MARGIN, n).astype(np.float64)
-        answers[task] = SplitAnswers(task, split, tuple(json.loads(models)), classes, margins, labels)
-    return answers
+        names = _parse_models(models)
+        classes = unpack_numbers(predicted, PREDICTED, n, len(names)).astype(np.int64)
+        margins = unpack_numbers(margin, MARGIN, n, len(names)).astype(np.float64)
+        answers[task] = SplitAnswers(task, split, names, classes, margins, labels)
+    return {task.key: answers[task.key] for task in benchmark.tasks if task.key in answers}
+
+
+def _parse_models(text: str) -> tuple[str, ...]:
+    with contextlib.suppress(ValueError):
+        names = json.loads(text)
+        if names and isinstance(names, list):
+            return tuple(map(str, names))
+    raise StoreError("Stored answers are damaged: the names of their models cannot be read.")
 
 
 def pack_correctness(correctness: Mapping[str, NDArray[Any]]) -> str:
@@ -119,7 +133,9 @@ def unpack_correctness(text: str) -> Correctness:
         correctness: dict[str, NDArray[np.float64]] = {}
         for task, (n, packed) in json.loads(text).items():
             packed_bits = np.frombuffer(base64.b64decode(packed, validate=True), np.uint8)
+            if len(packed_bits) != (n + 7) // 8:
+                raise ValueError
             correctness[str(task)] = np.unpackbits(packed_bits, count=n).astype(np.float64)
         return correctness
-    except (ValueError, TypeError, AttributeError, binascii.Error):
+    except (ValueError, TypeError, AttributeError):
         raise StoreError("Stored answers are damaged: a text does not say which images are right.") from None

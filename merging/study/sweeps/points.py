@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +26,11 @@ from merging.base.files import records
 from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, Columns, Table
 from merging.base.text import did_you_mean
-from merging.images.benchmarks.answers import PREDICTED, pack_numbers, unpack_numbers
+from merging.images.benchmarks.answers import ANSWERS, PREDICTED, pack_numbers, unpack_numbers
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.images.benchmarks.paired_scores import Correctness
 from merging.images.benchmarks.referenced_images import Images, select_images
-from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.study.runs.run_store import Store
 from merging.study.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
 from merging.tasks.results import Result, ResultKind, Results
@@ -110,10 +110,10 @@ class SampledBenchmark(Benchmark):
             self._cached[key, split] = images, labels
         return self._cached[key, split]
 
-    def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
-        """The labels (n,) of the images of ``load_images``."""
-        labels = super().load_labels(key, split)
-        indices = None if split == EXEMPLARS else self._sample_indices(len(labels))
+    def sample_labels(self, key: str) -> NDArray[np.int64]:
+        """The labels (n,) of the sampled images of a task; ``load_labels`` gives those of the whole split."""
+        labels = self.load_labels(key, self.sample.split)
+        indices = self._sample_indices(len(labels))
         return labels if indices is None else labels[indices]
 
     def _sample_indices(self, n: int) -> NDArray[np.int64] | None:
@@ -183,14 +183,12 @@ class Point:
         """
         if PREDICTED_COLUMN not in self.table:
             return None
-        columns = (self.table[name].tolist() for name in ("task", "n", PREDICTED_COLUMN))
         correctness = {}
-        for task, n, packed in zip(*columns, strict=True):
-            labels = benchmark.load_labels(task, benchmark.sample.split)
-            predicted = unpack_numbers(packed, PREDICTED, n)
+        for task, n, packed in _zip_columns(self.table, "task", "n", PREDICTED_COLUMN):
+            labels = benchmark.sample_labels(task)
             if len(labels) != n:
                 raise StoreError(f"Point {self.name} has {n:,} images of {task}; its sample has {len(labels):,}.")
-            correctness[task] = (predicted == labels).mean(axis=0)
+            correctness[task] = (unpack_numbers(packed, PREDICTED, n) == labels).mean(axis=0)
         return correctness
 
     @cached_property
@@ -201,13 +199,13 @@ class Point:
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
         """The columns ``SCORE_COLUMNS`` of the scores, row by row; much faster than rows of a DataFrame."""
-        return tuple(zip(*(self.table[name].tolist() for name in SCORE_COLUMNS), strict=True))
+        return tuple(_zip_columns(self.table, *SCORE_COLUMNS))
 
 
 def add_predictions(evaluation: Evaluation) -> pd.DataFrame:
     """The scores of an evaluation, with the predicted classes of every image as a column."""
     packed = {(one.task, one.split): pack_numbers(one.predicted, PREDICTED) for one in evaluation.answers}
-    keys = zip(evaluation.scores["task"], evaluation.scores["split"], strict=True)
+    keys = _zip_columns(evaluation.scores, "task", "split")
     return evaluation.scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in keys]})
 
 
@@ -267,8 +265,22 @@ def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark
             rows = run.scores[run.scores["split"] == sample.split]
             if sample.tasks:
                 rows = rows[rows["task"].isin(list(sample.tasks))]
-            return Point(name, rows.reset_index(drop=True), run.device, run.provenance, versions=run.versions)
+            rows = _add_run_predictions(rows.reset_index(drop=True), run)
+            return Point(name, rows, run.device, run.provenance, versions=run.versions)
     return None
+
+
+def _add_run_predictions(scores: pd.DataFrame, run: Run) -> pd.DataFrame:
+    """Rows of a run's scores with ``PREDICTED_COLUMN`` from its answers, unless these are not stored."""
+    if ANSWERS not in run.result.schemas:
+        return scores
+    table = run.plain_table(ANSWERS)
+    packed = {(task, split): text for task, split, text in _zip_columns(table, "task", "split", PREDICTED_COLUMN)}
+    return scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in _zip_columns(scores, "task", "split")]})
+
+
+def _zip_columns(table: Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    return zip(*(table[name].tolist() for name in names), strict=True)
 
 
 def write_point(store: Store, point: Point, about: Mapping[str, Any]) -> None:

@@ -10,13 +10,14 @@ from merging.base.errors import TaskError
 from merging.images.benchmarks.paired_scores import share_interval
 from merging.models.model_references import PRETRAINED
 from merging.study import measure
-from merging.study.measurements import depths, predictions
+from merging.study.measurements import depths
 from merging.study.measurements.find_images import find_by_answers, find_by_depth
 from merging.study.one_image import restore
 from merging.study.one_image.logit_lens import answers_by_depth
 from merging.study.one_image.named_towers import reference_key
 from merging.study.one_image.studied_image import find_image
 from merging.study.runs.reference_models import find_references
+from merging.study.runs.run_answers import read_run_answers
 from merging.tasks.context import Context
 
 D = tiny.LAYERS + 1
@@ -34,12 +35,9 @@ def by_task(measured, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def answered(store, run, tiny_benchmark):
-    """Stored predictions of the run and of the pretrained model."""
+    """Stored answers of the run and of the pretrained model."""
     base = find_references(store, tiny_benchmark, context=Context("cpu"))[PRETRAINED]
-    stored = {
-        r.id: measure.measure("predictions", store, tiny_benchmark, r.id, context=Context("cpu")) for r in (run, base)
-    }
-    return {key: predictions.read_answers(one, tiny_benchmark) for key, one in stored.items()}
+    return {one.id: read_run_answers(one, tiny_benchmark) for one in (run, base)}
 
 
 def test_the_last_depth_is_what_was_scored(measured, by_task, run, answered):

@@ -1,4 +1,4 @@
-"""Answers, attention and drift by depth: against stored predictions, plain arithmetic, and what is known."""
+"""Answers, attention and drift by depth: against stored answers, plain arithmetic, and what is known."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import torch
 from torch.nn.functional import normalize
 
 from merging.models.model_references import PRETRAINED
-from merging.study import measure
-from merging.study.measurements import predictions
 from merging.study.one_image import attention, logit_lens, patch_drift, trace
 from merging.study.one_image.studied_image import find_image
-from merging.tasks.context import Context
+from merging.study.runs.run_answers import read_run_answers
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
 NAME = "digits:reporting:3"
@@ -25,9 +23,8 @@ NAME = "digits:reporting:3"
 
 
 @pytest.mark.parametrize("task", ["digits", "letters"])
-def test_the_last_depth_is_the_stored_prediction_of_every_image(store, run, made, tiny_benchmark, task):
-    measured = measure.measure("predictions", store, tiny_benchmark, run.id, context=Context(device="cpu"))
-    stored = predictions.read_answers(measured, tiny_benchmark)[task]
+def test_the_last_depth_is_the_stored_answer_to_every_image(run, made, tiny_benchmark, task):
+    stored = read_run_answers(run, tiny_benchmark)[task]
     for number, expected in enumerate(stored.predicted[0]):
         studied = find_image(tiny_benchmark, f"{task}:reporting:{number}")
         table = made.lens(studied, run.id)
