@@ -26,11 +26,12 @@ from merging.base.files import records
 from merging.base.files.short_digest import short_digest
 from merging.base.files.tables import SCORES, Columns, Table
 from merging.base.text import did_you_mean
-from merging.images.benchmarks.answers import PREDICTED, pack_numbers, unpack_numbers
+from merging.images.benchmarks.answers import PREDICTED, SplitAnswers, pack_numbers, unpack_numbers
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.images.benchmarks.paired_scores import Correctness
 from merging.images.benchmarks.referenced_images import Images, select_images
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
 from merging.study.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
 from merging.tasks.results import Result, ResultKind, Results
@@ -93,6 +94,9 @@ class SampledBenchmark(Benchmark):
     _cached: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _labels: dict[tuple[str, str], NDArray[np.int64]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @classmethod
     def from_benchmark(cls, benchmark: Benchmark, sample: PointSample) -> Self:
@@ -112,9 +116,11 @@ class SampledBenchmark(Benchmark):
 
     def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
         """The labels (n,) of the images of ``load_images``."""
-        labels = super().load_labels(key, split)
-        indices = None if split == EXEMPLARS else self._sample_indices(len(labels))
-        return labels if indices is None else labels[indices]
+        if (key, split) not in self._labels:
+            labels = super().load_labels(key, split)
+            indices = None if split == EXEMPLARS else self._sample_indices(len(labels))
+            self._labels[key, split] = labels if indices is None else labels[indices]
+        return self._labels[key, split]
 
     def _sample_indices(self, n: int) -> NDArray[np.int64] | None:
         """The sorted indices of the sampled images among n; None for all."""
@@ -206,9 +212,12 @@ class Point:
 
 def add_predictions(evaluation: Evaluation) -> pd.DataFrame:
     """The scores of an evaluation, with the predicted classes of every image as a column."""
-    packed = {(one.task, one.split): pack_numbers(one.predicted, PREDICTED) for one in evaluation.answers}
-    keys = zip(evaluation.scores["task"], evaluation.scores["split"], strict=True)
-    return evaluation.scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in keys]})
+    return _add_packed(evaluation.scores, {(one.task, one.split): one for one in evaluation.answers})
+
+
+def _add_packed(scores: pd.DataFrame, answers: Mapping[tuple[str, str], SplitAnswers]) -> pd.DataFrame:
+    keys = zip(scores["task"], scores["split"], strict=True)
+    return scores.assign(**{PREDICTED_COLUMN: [pack_numbers(answers[key].predicted, PREDICTED) for key in keys]})
 
 
 def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:
@@ -259,7 +268,7 @@ def _read_point(result: Result) -> Point | None:
 
 
 def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: PointSample) -> Point | None:
-    """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
+    """A point from the scores and answers of a stored run, if the sample is all images of a split; None otherwise."""
     if sample.images or not run_id:
         return None
     for run in store.list_copies(run_id):
@@ -267,6 +276,9 @@ def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark
             rows = run.scores[run.scores["split"] == sample.split]
             if sample.tasks:
                 rows = rows[rows["task"].isin(list(sample.tasks))]
+            answers = {} if (found := read_run_answers(run, benchmark, sample.split)) is None else found
+            if len(rows) and set(rows["task"]) <= set(answers):
+                rows = _add_packed(rows, {(one.task, one.split): one for one in answers.values()})
             return Point(name, rows.reset_index(drop=True), run.device, run.provenance, versions=run.versions)
     return None
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import StoreError
@@ -14,7 +13,7 @@ from merging.teaching.lesson_context import NotMeasured
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.paired_scores import Correctness
+    from merging.images.benchmarks.paired_scores import Correctness, Floats
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
@@ -56,7 +55,8 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     value, low, high = average(rows)
     if len(rows) == 1:
         low, high = wilson(int(rows["correct"].iloc[0]), n)
-    return Fact(value, PERCENT, low, high, n, SPLIT, source=title)
+    draws = _draw_scores(context, str(arguments["run"]), inside, str(arguments["over"]))
+    return Fact(value, PERCENT, low, high, n, SPLIT, source=title, draws=draws)
 
 
 def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -67,14 +67,14 @@ def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     scores, inside, title = read_score_rows(context, str(arguments["run"]))
     means = summarize(scores, inside)
     ends = (harmonic(means.in_low, means.out_low), harmonic(means.in_high, means.out_high))
-    return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=title)
+    draws = _draw_scores(context, str(arguments["run"]), inside, "h")
+    return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=title, draws=draws)
 
 
 def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The accuracy of a run minus that of another, in points; over "h" the difference of the H-scores.
 
-    If the predictions of both are stored, the interval is paired, image by image. Otherwise both
-    accuracies count as independent, so the interval is rather wide.
+    The interval is paired, image by image. It is unknown (NaN) if the answers of one are not stored.
     """
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
     try:
@@ -83,26 +83,52 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
         pass
     score = h_score if over == "h" else accuracy
     new, old = (score(context, {"run": alias, "over": over}) for alias in (run, against))
-    down = math.hypot(new.value - new.low, old.high - old.value)
-    up = math.hypot(new.high - new.value, old.value - old.low)
-    change = new.value - old.value
-    source = f"{new.source} and {old.source}, assuming independence"
-    return Fact(change, POINTS, change - down, change + up, new.n, SPLIT, source=source)
+    change, source = new.value - old.value, f"{new.source} and {old.source}, without stored answers of both"
+    return Fact(change, POINTS, n=new.n, half=SPLIT, source=source)
 
 
 def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
     """The paired difference, see ``compare_models``. Raises NotMeasured without the answers of both."""
-    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, SEED, compare_models
+    from merging.images.benchmarks.paired_scores import SEED, compare_models
 
     new, old = read_run_correctness(context, run), read_run_correctness(context, against)
     (_, inside, title), (_, _, other_title) = (read_score_rows(context, alias) for alias in (run, against))
-    scope = {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
+    scope = name_average(over)
     if scope == over:
         context.list_tasks(over, inside)  # raises LessonError if ``over`` is unknown
     table = compare_models(new, old, inside)
     row = table[table["over"] == scope].iloc[0]
     ends, source = (float(row["low"]), float(row["high"])), f"{title} and {other_title}, image by image"
     return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
+
+
+def name_average(over: str) -> str:
+    """The name in ``paired_scores`` of the average "in", "out" or "h"; a data set's key as it is."""
+    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
+
+    return {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
+
+
+def _draw_scores(context: LessonContext, alias: str, inside: Collection[str], over: str) -> Floats | None:
+    """The scores of a run on resamples of its images (draws,); None if its answers are not stored."""
+    try:
+        correctness = read_run_correctness(context, alias)
+    except NotMeasured:
+        return None
+    return average_draws(context, alias, correctness, inside, over)
+
+
+def average_draws(
+    context: LessonContext, name: str, correctness: Correctness, inside: Collection[str], over: str
+) -> Floats | None:
+    """An average, or the accuracy on a data set, on resamples of the images (draws,); None without such data sets.
+
+    The accuracies of the model with this ``name`` are resampled once for each context.
+    """
+    from merging.images.benchmarks.paired_scores import average_groups, group_tasks, resample_accuracies
+
+    by_task = context.compute_once(("draws", name), lambda: resample_accuracies({name: correctness})[name])
+    return (by_task | average_groups(by_task, group_tasks(by_task, inside))).get(name_average(over))
 
 
 def read_run_correctness(context: LessonContext, alias: str) -> Correctness:
