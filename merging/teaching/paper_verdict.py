@@ -44,7 +44,12 @@ def _change_uncertainty(facts: list[Fact], change: float) -> float:
     """
     ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
     first, last = ends[0], ends[-1]
-    if len(ends) > 1 and first.draws is not None and last.draws is not None and (first.half, first.seed) == (last.half, last.seed):
+    if (
+        len(ends) > 1
+        and first.draws is not None
+        and last.draws is not None
+        and (first.half, first.seed) == (last.half, last.seed)
+    ):
         low, high = interval_of(last.draws - first.draws)
         return float(change - low if change > 0 else high - change)
     parts = []

@@ -21,11 +21,12 @@ from viz.parts import axes, legends, series
 FAILING = theme.FAILING  # color of values below the requirement
 SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-REQUIREMENT_COLUMNS = ("meets", "certainty")  # columns: whether a point meets it, and that share of draws
-REQUIREMENT_HOVER = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
-TIE_COLUMNS = ("lead", "lead_low", "lead_high", "is_tie")  # the best point's score minus a point's, with its interval
-TIE_HOVER = (
-    "[<br>the best is better by {lead:points} points ({lead_low:points} to {lead_high:points}), {is_tie:tie} from it]"
+# Columns: whether a point meets the requirement, and the share of draws in which it does; the lead of the best point
+# over it with its interval, and whether it cannot be told from the best.
+POINT_COLUMNS = ("meets", "certainty", "lead", "lead_low", "lead_high", "is_tie")
+POINT_HOVER = (
+    "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
+    "[<br>{lead:points} points to the best ({lead_low:points} to {lead_high:points}), {is_tie:tie} from it]"
 )
 TIE_NAME = "Cannot be told from the best"
 TEXT_FORMATS: Mapping[str, Callable[[Any], str]] = {
@@ -75,8 +76,7 @@ class SweepDrawing(NamedTuple):
     ordered list that fixes the colors; ``note`` is below the plots; ``selected`` is the selected point. ``required`` is
     the key of a plot and the required minimum: smaller values are shaded, and points that do not meet the requirement
     (columns meets and certainty: the share of draws of the images in which they do) are white marks. Points of the runs
-    ``pinned`` (column run) have the color and symbol of their position there. In the plot of the score ``compared``,
-    rings are around the points that cannot be told from the best (column is_tie).
+    ``pinned`` (column run) have the color and symbol of their position there.
     """
 
     title: str
@@ -86,7 +86,6 @@ class SweepDrawing(NamedTuple):
     selected: str | None = None
     required: tuple[str, float] | None = None
     pinned: Sequence[str] = ()
-    compared: str = ""
 
 
 def draw(
@@ -111,8 +110,7 @@ def draw(
                 _draw_line(panel, rows, mark_styles[name], style(rows, mark_styles[name].color), **entry, **panel_axes)
             )
         fig.add_traces(series.pinned_marks(panel.rows, "x", panel.value, sweep.pinned, showlegend=False, **panel_axes))
-        if sweep.compared == panel.key:
-            fig.add_traces(tie_rings(panel.rows, panel.value, **panel_axes))
+        fig.add_traces(tie_rings(panel.rows, panel.value, **panel_axes) if grid.columns == 1 else ())
         selected_rows = panel.rows[panel.rows["point"] == sweep.selected]
         if len(selected_rows):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
@@ -206,7 +204,7 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
 
 
 def tie_rings(rows: pd.DataFrame, y: str, **fields: Any) -> list[Trace]:
-    """Thin rings around the points that cannot be told from the best, at x and ``y``."""
+    """Thin rings around the points that cannot be told from the best (column is_tie), at x and ``y``."""
     ties = rows[rows["is_tie"].eq(True)] if "is_tie" in rows else rows.head(0)
     ring = series.ring(ties["x"], ties[y], TIE_NAME, 15, 1.5, theme.INK, **fields)
     return [ring | {"showlegend": True, "legendgroup": TIE_NAME}] if len(ties) else []

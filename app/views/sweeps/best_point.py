@@ -13,10 +13,9 @@ from app.reading.sweeps import SweepResults
 from app.session import address, view_state
 from app.widgets import page_parts
 from merging.study.sweeps import requirement as requirements
-from merging.study.sweeps.best_points import BestComparison, compare_with_best, describe_lead, name_points
+from merging.study.sweeps.best_points import BestComparison, compare_with_best, name_points
 from merging.study.sweeps.requirement import BEST_COLUMNS, IN, OUT, Requirement
 from viz.figure_text import percent, plural
-from viz.parts.sweep_panels import TIE_COLUMNS
 
 NO_REQUIREMENT = "nothing"
 DOMAIN_LABELS = {"out of domain": OUT, "in domain": IN}
@@ -28,7 +27,6 @@ class BestPoint(NamedTuple):
     """The best point of a sweep, the averages of all points, and the requirement that the best point has to meet.
 
     ``averages`` has one row for each point and recipe. ``requirement_name`` is the task or domain as on the page.
-    ``comparison`` is None while points are computed, and if no point meets the requirement.
     """
 
     averages: pd.DataFrame
@@ -36,7 +34,6 @@ class BestPoint(NamedTuple):
     is_met: bool = True
     requirement: Requirement | None = None
     requirement_name: str = ""
-    comparison: BestComparison | None = None
 
     @property
     def required_value(self) -> tuple[str, float] | None:
@@ -45,11 +42,6 @@ class BestPoint(NamedTuple):
             return None
         subject, minimum = self.requirement.subject, self.requirement.at_least
         return requirements.GROUP_COLUMNS[subject][0] if subject in requirements.GROUP_COLUMNS else subject, minimum
-
-    @property
-    def compared_score(self) -> str:
-        """The column of the score in whose chart points are marked that cannot be told from the best."""
-        return self.comparison.column if self.comparison is not None else ""
 
     def row(self, point: str) -> pd.Series:
         """The averages of a point."""
@@ -81,9 +73,9 @@ def pick_best(results: SweepResults, is_live: bool) -> BestPoint:
     comparison = _compare_points(results.sweep.id, tuple(results.points), name, column, condition, results, averages)
     sentences = comparison.in_words(name_points(averages, sweeps.recipe_titles(results.sweep))).replace(" %", "%")
     st.markdown(page_text.safe_text(sentences, 1000))
-    leads = pd.DataFrame(comparison.others, columns=["point", *TIE_COLUMNS]).set_index("point")
-    averages = averages.assign(**{column: averages["point"].map(leads[column]) for column in leads})
-    return best_point._replace(averages=averages, comparison=comparison)
+    if not comparison.others:
+        return best_point
+    return best_point._replace(averages=averages.merge(pd.DataFrame(comparison.others), "left", "point"))
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Comparing the points …")
@@ -133,14 +125,6 @@ def _add_requirement(
 ) -> pd.DataFrame:
     requirement = Requirement(subject, at_least)
     return requirements.judge_points(_results.tasks, _results.averages, requirement, _results.answers)
-
-
-def draw_lead(best_point: BestPoint, point_name: str) -> None:
-    """Draw by how much the best point is better than the chosen one, if they were compared."""
-    for other in best_point.comparison.others if best_point.comparison is not None else ():
-        if other.point == point_name:
-            verdict = "cannot be told" if other.is_tie else "can be told"
-            st.caption(f"The best point is better by {describe_lead(other)}: this point {verdict} from it.")
 
 
 def draw_verdict(best_point: BestPoint, point_name: str) -> None:

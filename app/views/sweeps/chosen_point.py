@@ -16,7 +16,7 @@ from app import page_text
 from app.reading import page_data, samples, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, polled_pickers, selection, view_state
-from app.views.sweeps.best_point import BestPoint, draw_lead, draw_verdict
+from app.views.sweeps.best_point import BestPoint, draw_verdict
 from app.widgets import page_parts, run_picker
 from app.widgets.jobs import refused_action, tray
 from app.widgets.panels import preview_panel
@@ -45,7 +45,6 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
         elif not is_best:
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
-            draw_lead(best_point, point_name)
         draw_verdict(best_point, point_name)
         _draw_scores(results.scores[point_name], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
         _draw_run(results.find_plan(point_name), stored_runs)

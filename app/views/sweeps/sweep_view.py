@@ -153,8 +153,7 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
         title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_list_line_ids(results),
-        selected=point_name, required=best_point.required_value, compared=best_point.compared_score,
-        note=sweeps.images_note(results) + best_point.note,
+        selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
         claims=paper_line.claims_in_words(f"sweeps/{target}"),
@@ -173,8 +172,8 @@ def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> 
         on_click=lambda: _choose_clicked_point("sweep_contour"), value=score,
         titles=results.sweep.labels,
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
-        selected=point_name, required=best_point.required_value, compared=best_point.compared_score,
-        note=sweeps.images_note(results) + best_point.note, sources=[results.sweep],
+        selected=point_name,
+        required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, sources=[results.sweep],
         caption=chosen_point.off_plane_in_words(results) if results.sweep.kind == PLANE else "",
     )  # fmt: skip
 
@@ -208,7 +207,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
             *("in_domain", "out_of_domain", "h_score"),
         ]
         required = ["meets", "certainty"] if best_point.requirement is not None else []
-        compared = ["lead", "lead_low", "lead_high", "is_tie"] if best_point.comparison is not None else []
+        compared = [name for name in ("lead", "lead_low", "lead_high", "is_tie") if name in best_point.averages]
         rows = best_point.averages[[*columns, "n_in", "n_out", *required, *compared, "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score", *required[1:], *compared[:3]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,7 +208,7 @@ def _print_sweep(
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
-            "best": {"point": point, "by": column, "meets": is_met} | comparison.to_plain(),
+            "best": {"point": point, "by": column, "meets": is_met} | asdict(comparison),
         }))  # fmt: skip
         return
     print(format_points(sweep, means))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from merging.base.text import first_few
 from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, Correctness, compare_all
@@ -17,53 +17,44 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
 
 AVERAGES = {"h_score": H_SCORE, "in_domain": IN_DOMAIN, "out_of_domain": OUT_OF_DOMAIN}  # column -> average
+PAIR_CELLS = ["first", "second", "difference", "family_low", "family_high", "differs"]
 MOST_COMPARED = 150  # points, all pairs of which take a few seconds
 Answers = Mapping[str, Correctness]  # {point: which images it answers right}
 
 
-class PointDifference(NamedTuple):
-    """The best point's score minus that of another point, with its family-wise interval, as fractions.
+@dataclass(frozen=True, slots=True)
+class PointLead:
+    """The lead of the best point: its score minus that of another ``point``, with the family-wise interval; fractions.
 
     ``is_tie``: the interval holds zero, so that the point cannot be told from the best.
     """
 
     point: str
-    difference: float
-    low: float
-    high: float
+    lead: float
+    lead_low: float
+    lead_high: float
     is_tie: bool
+
+    def __str__(self) -> str:
+        lead, low, high = (100 * value for value in (self.lead, self.lead_low, self.lead_high))
+        return f"{lead:.1f} points ({low:.1f} to {high:.1f})".replace("-", "−")
 
 
 @dataclass(frozen=True, slots=True)
 class BestComparison:
     """The best point by a ``column`` of the averages, compared with the ``others``, from the second best to the worst.
 
-    ``default`` is the point with the default values of the axes, empty if the sweep has none. Without comparison,
-    ``reason`` is a sentence.
+    ``default`` is the point with the default values of the axes, empty if there is none. ``ties`` are the points that
+    cannot be told from the best. Without comparison, ``reason`` is a sentence.
     """
 
     best: str
     column: str
     value: float
     default: str
-    others: tuple[PointDifference, ...] = ()
-    reason: str = ""
-
-    @property
-    def ties(self) -> list[str]:
-        """The points that cannot be told from the best."""
-        return [other.point for other in self.others if other.is_tie]
-
-    def to_plain(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        others = [other._asdict() for other in self.others]
-        return {
-            "value": self.value,
-            "default": self.default,
-            "ties": self.ties,
-            "others": others,
-            "reason": self.reason,
-        }
+    others: tuple[PointLead, ...]
+    ties: tuple[str, ...]
+    reason: str
 
     def in_words(self, names: Mapping[str, str]) -> str:
         """Sentences with the ``names`` of points."""
@@ -73,20 +64,17 @@ class BestComparison:
         if not self.others:
             return f"{text}. {self.reason}"
         ties = f" ({first_few((names[point] for point in self.ties), 8)})" if self.ties else ""
-        leads = [f"{describe_lead(self.others[0])} better than the next best, {names[self.others[0].point]}"]
-        for other in self.others:
-            if other.point == self.default:
-                leads.append(f"{describe_lead(other)} better than the default, {names[other.point]}")
+        kinds = {self.others[0].point: "the next best"}
+        kinds[self.default] = "the next best, the default" if self.default in kinds else "the default"
+        leads = (
+            f"{other} better than {kinds[other.point]} ({names[other.point]})"
+            for other in self.others
+            if other.point in kinds
+        )
         return (
             f"{text}; {len(self.ties) or 'none'} of {len(self.others)} other points cannot be told from it{ties}. "
             f"It is {' and '.join(leads)}. The 95 % intervals hold for all pairs of points together."
         )
-
-
-def describe_lead(other: PointDifference) -> str:
-    """The lead of the best point over another, with its interval: "0.4 points (−0.5 to 1.3)"."""
-    lead, low, high = (f"{100 * value:.1f}".replace("-0.0", "0.0").replace("-", "−") for value in other[1:4])
-    return f"{lead} points ({low} to {high})"
 
 
 def read_point_answers(points: Mapping[str, Point], sample: PointSample, benchmark: Benchmark) -> Answers:
@@ -121,19 +109,19 @@ def compare_with_best(
     default = str(next(iter(averages.loc[has_defaults, "point"]), ""))
     candidates = averages[averages["meets"]] if "meets" in averages else averages
     names = list(dict.fromkeys(candidates["point"].astype(str)))
-    if reason := _find_obstacle(rows, names, best, answers):
-        return BestComparison(best, column, float(row[column]), default, reason=reason)
-    of_best = rows[rows["point"] == best].drop_duplicates("task")
-    models = {name: {task: answers[name][task] for task in of_best["task"]} for name in names}
-    pairs = compare_all(models, of_best.loc[of_best["in_domain"], "task"].tolist(), AVERAGES[column]).pairs
-    cells = ("first", "second", "difference", "family_low", "family_high", "differs")
-    others = [
-        PointDifference(*((b, change, low, high) if a == best else (a, -change, -high, -low)), not differs)
-        for a, b, change, low, high, differs in zip(*(pairs[name].tolist() for name in cells), strict=True)
-        if best in (a, b)
-    ]
-    others.sort(key=lambda other: other.difference)
-    return BestComparison(best, column, float(row[column]), default, tuple(others))
+    others: list[PointLead] = []
+    if not (reason := _find_obstacle(rows, names, best, answers)):
+        of_best = rows[rows["point"] == best].drop_duplicates("task")
+        models = {name: {task: answers[name][task] for task in of_best["task"]} for name in names}
+        pairs = compare_all(models, of_best.loc[of_best["in_domain"], "task"].tolist(), AVERAGES[column]).pairs
+        others = [
+            PointLead(*((b, lead, low, high) if a == best else (a, -lead, -high, -low)), not differs)
+            for a, b, lead, low, high, differs in pairs[PAIR_CELLS].itertuples(index=False)
+            if best in (a, b)
+        ]
+    others.sort(key=lambda other: other.lead)
+    ties = tuple(other.point for other in others if other.is_tie)
+    return BestComparison(best, column, float(row[column]), default, tuple(others), ties, reason)
 
 
 def _find_obstacle(rows: pd.DataFrame, names: Sequence[str], best: str, answers: Answers) -> str:

@@ -2,23 +2,21 @@
 
 Accuracies are of sampled images, so a point just above the requirement may be below it on other images. Its certainty
 is estimated by sampling the images of every task again, with replacement: with the draws of ``paired_scores`` where the
-answers to each image are stored; else from the counts, since the number of right images among n is binomial.
+answers to each image are stored. Otherwise the counts suffice, since any right images have the same distribution.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, first_few
-from merging.images.benchmarks.paired_scores import DRAWS, SEED, Correctness, resample_accuracies
+from merging.images.benchmarks.paired_scores import DRAWS, SEED, Correctness, Floats, resample_accuracies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,40 +89,27 @@ def _estimate_certainties(rows: pd.DataFrame, at_least: float, answers: Mapping[
     """{point: share of resamples in which the mean accuracy over the tasks of its rows is at least ``at_least``}."""
     shares: dict[str, float] = {}
     by_tasks: dict[tuple[str, ...], list[str]] = {}
-    for point, group in rows.groupby("point", sort=False):
+    for name, group in rows.groupby("point", sort=False):
+        point, columns = str(name), [group[column].tolist() for column in ("task", "correct", "n")]
         if point in answers:
-            by_tasks.setdefault(tuple(group["task"]), []).append(str(point))
+            by_tasks.setdefault(tuple(columns[0]), []).append(point)
         else:
-            shares[str(point)] = estimate_certainty(group["correct"].tolist(), group["n"].tolist(), at_least)
-    for tasks, names in by_tasks.items():
-        total = np.zeros((len(names), DRAWS))
-        for task in tasks:  # one at a time, for the sake of memory
-            draws = resample_accuracies({name: {task: answers[name][task]} for name in names})
-            total += np.stack([draws[name][task] for name in names])
-        shares |= zip(names, (total / len(tasks) >= at_least - ROUNDING_TOLERANCE).mean(axis=1).tolist(), strict=True)
+            total = np.sum([_resample_counts(*count) for count in zip(*columns, strict=True)], axis=0)
+            shares[point] = float((total / len(group) >= at_least - ROUNDING_TOLERANCE).mean())
+    for tasks, points in by_tasks.items():  # all points at once, which is faster, but one task at a time for memory
+        totals = dict.fromkeys(points, np.zeros(DRAWS))
+        for task in tasks:
+            draws = resample_accuracies({point: {task: answers[point][task]} for point in points})
+            totals = {point: total + draws[point][task] for point, total in totals.items()}
+        for point, total in totals.items():
+            shares[point] = float((total / len(tasks) >= at_least - ROUNDING_TOLERANCE).mean())
     return shares
 
 
-def estimate_certainty(correct: Sequence[int], n: Sequence[int], at_least: float) -> float:
-    """The share of resamples of counts in which the mean accuracy over tasks is at least ``at_least``.
-
-    ``correct`` of ``n`` images of each task are right. The resamples of a point depend only on its own counts.
-    """
-    return _share_of_resamples(tuple(sorted(zip(correct, n, strict=True))), at_least)
-
-
-@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are computed
-def _share_of_resamples(counts: tuple[tuple[int, int], ...], at_least: float) -> float:
-    accuracy = np.zeros(DRAWS)
-    for number, (right, images) in enumerate(counts):
-        accuracy += _resample_accuracy(right, images, number)
-    return float((accuracy / len(counts) >= at_least - ROUNDING_TOLERANCE).mean())
-
-
 @lru_cache(maxsize=1024)  # 80 MB at most: thousands of points have few different counts
-def _resample_accuracy(right: int, images: int, number: int) -> NDArray[np.float64]:
-    """The accuracy (draws,) in every resample of ``images`` images of the task with this ``number`` in its point."""
-    return np.random.default_rng([SEED, number]).binomial(images, right / images, DRAWS) / images
+def _resample_counts(task: str, correct: int, n: int) -> Floats:
+    """The accuracy (draws,) on resamples of the n images of a task, whichever ``correct`` ones are right."""
+    return resample_accuracies({"": {task: (np.arange(n) < correct).astype(np.float64)}})[""][task]
 
 
 def describe_draws(table: pd.DataFrame) -> str:

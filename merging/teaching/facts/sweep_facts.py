@@ -103,8 +103,7 @@ def _compare_best(stored: StoredSweep, averages: pd.DataFrame, point: str, colum
     if part == TIES:
         return Fact(len(comparison.ties), n=n, half=half, seed=SEED, source=f"{len(averages)} points", digits=0)
     lead = comparison.others[0]
-    ends, source = (lead.low, lead.high), "family-wise interval of all pairs of points"
-    return Fact(lead.difference, POINTS, *ends, n, half, SEED, source)
+    return Fact(lead.lead, POINTS, lead.lead_low, lead.lead_high, n, half, SEED, "family-wise interval")
 
 
 def _make_point_fact(
@@ -165,10 +164,9 @@ def _read_score(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
 
     half, source = str(row["split"]), f"{stored.sweep.recipes[int(row['line'])].title} at {row['x']:g}"
     seed = stored.sweep.seed if stored.sweep.images else None
-    rows, draws = stored.rows[stored.rows["point"] == row["point"]], None
-    if (answers := stored.answers.get(str(row["point"]))) is not None:
-        scored = {task: answers[task] for task in rows["task"]}
-        draws = average_draws(context, str(row["point"]), scored, set(rows["task"][rows["in_domain"]]), over)
+    point, rows = str(row["point"]), stored.rows[stored.rows["point"] == row["point"]]
+    answers = stored.answers.get(point) and {task: stored.answers[point][task] for task in rows["task"]}
+    draws = average_draws(context, point, answers, set(rows["task"][rows["in_domain"]]), over)
     if over == "h":
         ends = (h_score(row["in_low"], row["out_low"]), h_score(row["in_high"], row["out_high"]))
         n = int(row["n_in"] + row["n_out"])
