@@ -110,7 +110,7 @@ def draw(
                 _draw_line(panel, rows, mark_styles[name], style(rows, mark_styles[name].color), **entry, **panel_axes)
             )
         fig.add_traces(series.pinned_marks(panel.rows, "x", panel.value, sweep.pinned, showlegend=False, **panel_axes))
-        fig.add_traces(tie_rings(panel.rows, panel.value, **panel_axes) if grid.columns == 1 else ())
+        fig.add_traces(tie_rings(panel.rows, panel.value, showlegend=not index, **panel_axes))
         selected_rows = panel.rows[panel.rows["point"] == sweep.selected]
         if len(selected_rows):
             size = (12, 2.5) if grid.columns > 1 else (17, 3)
@@ -206,8 +206,8 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
 def tie_rings(rows: pd.DataFrame, y: str, **fields: Any) -> list[Trace]:
     """Thin rings around the points that cannot be told from the best (column is_tie), at x and ``y``."""
     ties = rows[rows["is_tie"].eq(True)] if "is_tie" in rows else rows.head(0)
-    ring = series.ring(ties["x"], ties[y], TIE_NAME, 15, 1.5, theme.INK, **fields)
-    return [ring | {"showlegend": True, "legendgroup": TIE_NAME}] if len(ties) else []
+    entry = {"showlegend": True, "legendgroup": TIE_NAME}
+    return [series.ring(ties["x"], ties[y], TIE_NAME, 15, 1.5, theme.INK, **entry | fields)] if len(ties) else []
 
 
 def axis_range(values: Sequence[float] | None, computed: Iterable[float]) -> list[float]:

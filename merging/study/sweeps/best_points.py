@@ -55,6 +55,7 @@ class BestComparison:
     others: tuple[PointLead, ...]
     ties: tuple[str, ...]
     reason: str
+    others_name: str
 
     def in_words(self, names: Mapping[str, str]) -> str:
         """Sentences with the ``names`` of points."""
@@ -63,7 +64,10 @@ class BestComparison:
         text = f"{best} is best {score}, {100 * self.value:.1f} %"
         if not self.others:
             return f"{text}. {self.reason}"
-        ties = f" ({first_few((names[point] for point in self.ties), 8)})" if self.ties else ""
+        ties = f"all {len(self.others)} {self.others_name} can be told from it"
+        if self.ties:
+            ties = f"{len(self.ties)} of {len(self.others)} {self.others_name} cannot be told from it"
+            ties += f" ({first_few((names[point] for point in self.ties), 8)})"
         kinds = {self.others[0].point: "the next best"}
         kinds[self.default] = "the next best, the default" if self.default in kinds else "the default"
         leads = (
@@ -71,10 +75,7 @@ class BestComparison:
             for other in self.others
             if other.point in kinds
         )
-        return (
-            f"{text}; {len(self.ties) or 'none'} of {len(self.others)} other points cannot be told from it{ties}. "
-            f"It is {' and '.join(leads)}. The 95 % intervals hold for all pairs of points together."
-        )
+        return f"{text}; {ties}. It is {' and '.join(leads)}. The 95 % intervals hold for all pairs of points together."
 
 
 def read_point_answers(points: Mapping[str, Point], sample: PointSample, benchmark: Benchmark) -> Answers:
@@ -88,7 +89,7 @@ def name_points(averages: pd.DataFrame, titles: Sequence[str]) -> dict[str, str]
     """{point: its values as text}, after the title of its recipe if there are several."""
     columns = [averages[name].tolist() for name in ("point", "line", *(axis for axis in "xy" if axis in averages))]
     return {
-        str(point): (f"{titles[line]} at " if len(titles) > 1 else "") + ", ".join(f"{value:g}" for value in values)
+        str(point): (f"{titles[line]} at " if len(titles) > 1 else "") + " × ".join(f"{value:g}" for value in values)
         for point, line, *values in reversed(list(zip(*columns, strict=True)))
     }
 
@@ -107,7 +108,9 @@ def compare_with_best(
     for axis, bound in zip("xy", sweep.bounds, strict=False):
         has_defaults &= (averages[axis] - float("nan" if bound.default is None else bound.default)).abs() < 1e-9
     default = str(next(iter(averages.loc[has_defaults, "point"]), ""))
-    candidates = averages[averages["meets"]] if "meets" in averages else averages
+    candidates, others_name = averages, "other points"
+    if "meets" in averages:
+        candidates, others_name = averages[averages["meets"]], "other points that meet the bound"
     names = list(dict.fromkeys(candidates["point"].astype(str)))
     others: list[PointLead] = []
     if not (reason := _find_obstacle(rows, names, best, answers)):
@@ -121,7 +124,7 @@ def compare_with_best(
         ]
     others.sort(key=lambda other: other.lead)
     ties = tuple(other.point for other in others if other.is_tie)
-    return BestComparison(best, column, float(row[column]), default, tuple(others), ties, reason)
+    return BestComparison(best, column, float(row[column]), default, tuple(others), ties, reason, others_name)
 
 
 def _find_obstacle(rows: pd.DataFrame, names: Sequence[str], best: str, answers: Answers) -> str:
