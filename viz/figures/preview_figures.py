@@ -32,7 +32,8 @@ def preview_change(table: pd.DataFrame) -> Picture:
     """A bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
     Columns: over (key), group (its heading), reference, kind ("preview", which is hatched, or "stored"), half, seed,
-    against (the reference's name). Bars whose interval holds zero are gray. Scores without stored answers have no intervals.
+    against (the reference's name). Bars whose interval holds zero are gray. Without stored answers, stored scores have
+    no intervals.
     """
     kind = "Stored scores" if _are_stored(table) else "Preview (sampled)"
     groups = distinct_names(table["group"])
