@@ -16,11 +16,11 @@ from merging.base.modes import VisitorAction
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.study.previews.preview import Preview
+from merging.study.previews.preview import Preview, StoredModel
 from merging.study.previews.preview_process import PreviewProcess, PreviewRequest, PreviewState, Request
 from merging.study.previews.preview_samples import STAGE_SIZES
 from merging.study.runs.opened_recipe import OpenedRecipe, open_inputs
-from merging.study.sweeps.points import Point, PointSample, find_scores_of_merge
+from merging.study.sweeps.points import Point, PointSample, SampledBenchmark, find_scores_of_merge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,8 +81,8 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
             other, name = (_find_scores(reference.id), reference.name) if reference else (None, "")
         if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
-            models = (recipe.title, point.scores, point.device), (name, other.scores, other.device)
-            return Preview.from_stored(models, list(opened.experts), titles)
+            models = _describe_stored(recipe.title, point), _describe_stored(name, other)
+            return Preview.from_stored(*models, list(opened.experts), titles)
     return None
 
 
@@ -97,6 +97,11 @@ def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:
 def _find_scores(run_id: str) -> Point | None:
     """The stored scores of a run on the whole choosing half, or of the sweep's point that is the same merge."""
     return find_scores_of_merge(page_data.store(), run_id, page_data.benchmark(), PointSample())
+
+
+def _describe_stored(title: str, point: Point) -> StoredModel:
+    sampled = SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
+    return StoredModel(title, point.scores, point.device, point.read_correctness(sampled))
 
 
 def _find_pretrained(opened: OpenedRecipe) -> Run | None:

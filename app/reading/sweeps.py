@@ -22,6 +22,7 @@ from app.reading import page_data
 from app.reading import samples as images_drawn
 from merging.base.errors import MergingError
 from merging.study.sweeps import sweep_session, sweep_storage
+from merging.study.sweeps.best_points import Answers, read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import LINE, PLANE, VALUES, NamedPoint, Sweep
@@ -99,6 +100,11 @@ class SweepResults(SweepPoints):
             sorted({clean_text(device, 40) for device in {point.device for point in points}})
         )
         return f"n = {span({point.images for point in points})} images a point, on {devices}"
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The stored answers of the points. Raises StoreError if they are damaged."""
+        return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
 
     @cached_property
     def task_keys(self) -> list[str]:

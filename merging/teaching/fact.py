@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 PERCENT, POINTS = "%", "points"
 FRACTION_UNITS = (PERCENT, POINTS)  # a value with one of these units is a fraction
@@ -29,6 +32,9 @@ class Fact:
     else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``,
     one whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
     ``measure`` is the key of that measurement, and ``run`` the id of its run.
+
+    ``draws`` (10,000,) are its values on resamples of its images, if they are known. Facts on the same images have them
+    of the same resamples, so that their difference has the draws of the paired bootstrap.
     """
 
     value: float = math.nan
@@ -46,6 +52,7 @@ class Fact:
     cells: tuple[Cell, ...] = ()
     measure: str = ""
     run: str = ""
+    draws: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)
 
     @property
     def scale(self) -> float:

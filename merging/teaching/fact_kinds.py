@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from merging.teaching.fact import FRACTION_UNITS, Fact
+
+if TYPE_CHECKING:
+    from merging.teaching.lesson import FactSpec
 
 
 @dataclass(frozen=True)
@@ -52,3 +58,9 @@ WITHOUT_INTERVAL = (  # facts over all entries, or facts whose interval is unkno
     "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",
     "separability", "trust", "preview",
 )  # fmt: skip
+
+
+def lacks_interval(spec: FactSpec, fact: Fact) -> bool:
+    """Whether a fact has no interval although facts of its kind have one, as if answers are not stored."""
+    is_exempt = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
+    return fact.unit in FRACTION_UNITS and not fact.name and not fact.has_interval and not is_exempt

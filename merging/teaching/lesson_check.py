@@ -14,14 +14,14 @@ from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import read_plain_yaml
 from merging.base.text import did_you_mean
 from merging.recipes.papers.published_figures import SOURCES
-from merging.teaching.fact import FRACTION_UNITS, Fact
-from merging.teaching.fact_kinds import FACT_KINDS, WITHOUT_INTERVAL
+from merging.teaching.fact_kinds import FACT_KINDS, lacks_interval
 from merging.teaching.facts.fact_computation import compute_declared_facts, compute_fact
 from merging.teaching.goals import is_met
 from merging.teaching.lesson import CELLS, CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
 from merging.teaching.plain_text import PLACEHOLDER_NAME_PATTERN, find_placeholders
 
 if TYPE_CHECKING:
+    from merging.teaching.fact import Fact
     from merging.teaching.lesson import Lesson, LessonStep
     from merging.teaching.lesson_context import LessonContext
 
@@ -141,15 +141,10 @@ def _check_facts(lesson: Lesson, context: LessonContext) -> Iterator[str]:
             yield f"The fact of {name} ({spec.fact}) is unknown here: {fact.missing}"
         elif not fact.name and not math.isfinite(fact.value):
             yield f"The fact of {name} ({spec.fact}) is undefined."
-        elif _lacks_interval(spec, fact):
-            yield f"The fact of {name} ({spec.fact}) has no interval."
+        elif lacks_interval(spec, fact):
+            yield f"The fact of {name} ({spec.fact}) has no interval: {fact.source or spec.fact}."
     for name in sorted(lesson.facts.keys() - set(_list_used_facts(lesson))):
         yield f"The fact {name} is declared and never used."
-
-
-def _lacks_interval(spec: FactSpec, fact: Fact) -> bool:
-    is_exempt = spec.fact in WITHOUT_INTERVAL or spec.arguments.get("of") == "certainty"
-    return fact.unit in FRACTION_UNITS and not fact.name and not fact.has_interval and not is_exempt
 
 
 def _list_used_facts(lesson: Lesson) -> Iterator[str]:

@@ -50,8 +50,8 @@ def _models(m: MeasuredModels) -> Iterator[Row]:
 
 
 def _best_merge(m: MeasuredModels) -> Iterator[Row]:
-    label, row = max(scalings.reported_rows(m.all_scalings), key=lambda item: int(item[1]["in_domain"]))
-    best = 100 * int(row["in_domain"]) / sum(len(m.pretrained[key]) for key in m.inside)
+    label, row = max(scalings.reported_rows(m.all_scalings), key=lambda item: float(item[1]["in_domain"]))
+    best = float(row["in_domain"])
     gain, gap = best - percent(m.pretrained, m.inside), np.mean(list(m.own_accuracies.values())) - best
     yield Row(f"best merge over pretrained, in domain ({label})", f"{gain:+.1f}", gain >= 12, gain >= 18)
     yield Row("best merge under the experts' mean", f"{gap:.1f}", gap >= 6)

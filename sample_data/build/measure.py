@@ -115,10 +115,10 @@ class MeasuredModels:
         reported = {}
         for scaling in scalings.reported_scalings(recipe.scaling, choosing):
             found = self.correct(recipe if scaling is None else recipe.with_scaling(scaling))
-            reported[scaling] = _count_correct(found, self.inside), _count_correct(found, self.outside)
+            reported[scaling] = percent(found, self.inside), percent(found, self.outside)
         rows = scalings.table(recipe.title, recipe.scaling, choosing, reported)
         for label, row in scalings.reported_rows(rows):
-            self.say(f"{label}: {row['in_domain']} right in domain, {row['out_of_domain']} out of domain")
+            self.say(f"{label}: {row['in_domain']:.1f} % in domain, {row['out_of_domain']:.1f} % out of domain")
         return rows
 
 

@@ -49,13 +49,6 @@ class StoredScores:
         self.inside = list(benchmark.experts)
         self.outside = [task.key for task in benchmark.tasks if not task.has_expert]
 
-    @property
-    def images(self) -> tuple[int, int]:
-        """How many reporting images there are in and out of domain."""
-        sizes = self.counts[PRETRAINED]
-        inside, outside = (sum(sizes[key][1] for key in keys) for keys in (self.inside, self.outside))
-        return inside, outside
-
     def average(self, model: str, keys: Sequence[str]) -> Fraction:
         """The mean over data sets of a model's accuracy."""
         return sum((Fraction(*self.counts[model][key]) for key in keys), Fraction()) / len(keys)
@@ -93,9 +86,8 @@ def _with_interval(correct: int, n: int) -> str:
 def merges(stored: StoredScores, tried: pd.DataFrame) -> Iterator[str]:
     """The table of merges between the models that bound it."""
     yield _row("pretrained", stored.average(PRETRAINED, stored.inside), stored.average(PRETRAINED, stored.outside))
-    n_in, n_out = stored.images
     for label, row in scalings.reported_rows(tried):
-        yield _row(label, Fraction(int(row["in_domain"]), n_in), Fraction(int(row["out_of_domain"]), n_out))
+        yield _row(label, Fraction(row["in_domain"]) / 100, Fraction(row["out_of_domain"]) / 100)
     joint = stored.average(MULTITASK, stored.inside), stored.average(MULTITASK, stored.outside)
     yield _row("multi-task model (trained, not merged)", *joint)
     yield _row("experts, each on its own task", stored.own, stored.experts_outside)

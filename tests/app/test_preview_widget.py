@@ -260,8 +260,9 @@ def test_a_stored_merge_is_answered_without_a_process(
     assert not bench.asked and read_changes(at) == expected and charts(at) == 1
     n = sum(benchmark.count_images(task.key, "choosing") for task in benchmark.tasks)
     assert "**Stored scores (not sampled)**: change against Pretrained." in words(at)
-    assert f"all images of the choosing half, n = {n}, seed 0" in words(at) and NO_INTERVALS_NOTE in words(at)
-    press(at, "Preview")  # which has intervals
+    assert f"all images of the choosing half, n = {n}, seed 0" in words(at) and NO_INTERVALS_NOTE not in words(at)
+    assert "paired 95% intervals" in words(at)
+    press(at, "Preview")
     bench.answer(preview=preview, done=True)
     at.run()
     assert len(bench.asked) == 1 and "Preview (sampled)" in words(at) and "Stored scores" not in words(at)

@@ -30,8 +30,14 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert picker(at, "chosen_point").value == best
     said = words(at)
     assert "The best point that meets the bound." in said
-    assert "of 2,000 resamples of the images (seed 0) it is met" in said and f"at least {least}% is met" in said
+    assert "of 10,000 resamples of the images (seed 0) it is met" in said and f"at least {least}% is met" in said
+    ranked = meeting.sort_values("in_domain", ascending=False)
+    lead = 100 * (ranked["in_domain"].iloc[0] - ranked["in_domain"].iloc[1])
+    assert f" is best in domain, {100 * ranked['in_domain'].iloc[0]:.1f}%; " in said
+    assert f"of {len(meeting) - 1} other points that meet the bound cannot be told from it" in said
+    assert f"It is {lead:.1f} points" in said
     spec = at.get("plotly_chart")[0].proto.spec
+    assert "Cannot be told from the best" in spec and "points to the best (" in spec
     assert f"Subject to out of domain at least {least}%" in spec and '"type":"rect"' in spec
     other = next(option for option in means["point"] if option not in set(meeting["point"]))
     picker(at, "chosen_point").set_value(other).run()
@@ -50,6 +56,7 @@ def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) 
     assert not at.exception
     assert "No point has at least 100% in domain. The nearest is shown." in at.warning[0].value
     assert picker(at, "chosen_point").value == means.loc[means["in_domain"].idxmax(), "point"]  # whatever was chosen
+    assert " is best " not in words(at)
 
 
 def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -31,7 +31,16 @@ def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: An
     plain = json.loads(capsys.readouterr().out)
     top = max(plain["points"], key=lambda point: point["h_score"])
     assert plain["subject_to"] is None
-    assert plain["best"] == {"point": top["point"], "by": "h_score", "meets": True}
+    best = plain["best"]
+    assert (best["point"], best["by"], best["meets"]) == (top["point"], "h_score", True)
+    assert best["value"] == pytest.approx(top["h_score"])
+    leads = {other["point"]: other["lead"] for other in best["others"]}
+    assert leads == {
+        point["point"]: pytest.approx(top["h_score"] - point["h_score"])
+        for point in plain["points"]
+        if point["point"] != top["point"]
+    }
+    assert best["ties"] == [other["point"] for other in best["others"] if other["lead_low"] <= 0 <= other["lead_high"]]
 
     least = max(point["out_of_domain"] for point in plain["points"])
     assert call("--json", "--subject-to", f"out={least}", "--best-by", "in") == 0
@@ -39,12 +48,18 @@ def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: An
     meeting = [point for point in bound["points"] if point["out_of_domain"] >= least]
     assert [point["meets"] for point in bound["points"]].count(True) == len(meeting)
     inside = max(meeting, key=lambda point: point["in_domain"])
-    assert bound["best"] == {"point": inside["point"], "by": "in_domain", "meets": True}
-    assert bound["subject_to"] == {"of": "out", "at_least": least, "draws": 2000, "seed": 0}
+    assert (bound["best"]["point"], bound["best"]["by"], bound["best"]["meets"]) == (inside["point"], "in_domain", True)
+    assert len(bound["best"]["others"]) == len(meeting) - 1
+    assert bound["subject_to"] == {"of": "out", "at_least": least, "draws": 10_000, "seed": 0}
 
     assert call("--subject-to", "out=1") == 0
     out = capsys.readouterr().out
-    assert "No point meets it. The nearest: " in out and "of 2,000 draws of the images, seed 0" in out
+    assert "No point meets it. The nearest: " in out and "of 10,000 resamples of the images (seed 0)" in out
+    assert "best by" not in out
+    assert call() == 0
+    assert (
+        " is best by H-score, " in (out := capsys.readouterr().out) and "of 2 other points cannot be told from" in out
+    )
 
 
 def test_a_requirement_is_checked_before_anything_is_computed(call: Callable[..., int], capsys: Any) -> None:

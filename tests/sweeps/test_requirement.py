@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from itertools import product
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from merging.base.errors import ParameterError
 from merging.images.benchmarks.metrics import wilson
+from merging.images.benchmarks.paired_scores import DRAWS, resample_accuracies
 from merging.study.sweeps.requirement import (
-    RESAMPLES,
     Requirement,
-    estimate_certainty,
+    describe_draws,
     find_best_point,
     is_uncertain,
     judge_points,
@@ -45,7 +46,7 @@ def rows(counts: dict[str, dict[str, int]] = COUNTS) -> pd.DataFrame:
 def table_under(text: str) -> pd.DataFrame:
     found = rows()
     return judge_points(
-        found, average_rows(found), parse_requirement(text, ["digits", "land", "kana", "greek"])
+        found, average_rows(found), parse_requirement(text, ["digits", "land", "kana", "greek"]), {}
     ).set_index("point")
 
 
@@ -80,13 +81,18 @@ def test_the_best_of_those_that_meet_it_or_else_the_nearest() -> None:
 
 def test_without_scores_out_of_domain_no_point_meets_a_bound_there() -> None:
     inside = rows()[rows()["in_domain"]]
-    table = judge_points(inside, average_rows(inside), Requirement("out", 0.0))
+    table = judge_points(inside, average_rows(inside), Requirement("out", 0.0), {})
     assert not table["meets"].any() and table["certainty"].isna().all()
     assert find_best_point(table, "h_score") == ("low", False)
-    assert find_best_point(judge_points(inside, average_rows(inside), Requirement("in", 0.5)), "h_score") == (
-        "high",
-        True,
-    )
+    table = judge_points(inside, average_rows(inside), Requirement("in", 0.5), {})
+    assert find_best_point(table, "h_score") == ("high", True)
+
+
+def certainty(counts: dict[str, tuple[int, int]], at_least: float) -> float:
+    """The certainty of a point with (right, n) images of tasks in domain, whose answers are not stored."""
+    cells = [(0, "p", "", "CPU", "choosing", 0, task, k, n, k / n, 0, 1, True) for task, (k, n) in counts.items()]
+    found = pd.DataFrame(cells, columns=rows().columns)
+    return float(judge_points(found, average_rows(found), Requirement("in", at_least), {})["certainty"].iloc[0])
 
 
 def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
@@ -99,29 +105,49 @@ def test_certainty_is_the_share_of_all_draws_with_replacement() -> None:
     ]
     for at_least in (1 / 6, 1 / 3, 0.5, 2 / 3, 5 / 6):
         exact = sum(mean >= at_least - 1e-9 for mean in means) / len(means)
-        spread = math.sqrt(exact * (1 - exact) / RESAMPLES)
-        assert abs(estimate_certainty([2, 1], [3, 3], at_least) - exact) < 4 * spread
+        spread = math.sqrt(exact * (1 - exact) / DRAWS)
+        assert abs(certainty({"a": (2, 3), "b": (1, 3)}, at_least) - exact) < 4 * spread
 
 
 def test_certainty_does_not_depend_on_other_points_or_the_order_of_tasks() -> None:
-    assert estimate_certainty([30, 35], [40, 50], 0.7) == estimate_certainty([35, 30], [50, 40], 0.7)
+    assert certainty({"a": (30, 40), "b": (35, 50)}, 0.7) == certainty({"b": (35, 50), "a": (30, 40)}, 0.7)
     found = rows()
     alone = found[found["point"] == "mid"]
     requirement = Requirement("out", 0.8)
     assert (
-        judge_points(alone, average_rows(alone), requirement)["certainty"].iloc[0]
+        judge_points(alone, average_rows(alone), requirement, {})["certainty"].iloc[0]
         == table_under("out=0.8")["certainty"]["mid"]
     )
     twice = pd.concat([found, found.assign(line=1)])  # two recipes may begin at the same model
-    both = judge_points(twice, average_rows(twice), requirement)
+    both = judge_points(twice, average_rows(twice), requirement, {})
     assert both.groupby("point")["certainty"].nunique().tolist() == [1, 1, 1]
     assert both["certainty"].tolist()[:3] == table_under("out=0.8")["certainty"].tolist()
 
 
 def test_certainty_at_the_ends() -> None:
-    assert estimate_certainty([40, 40], [40, 40], 1.0) == 1
-    assert estimate_certainty([0], [40], 0.01) == 0
-    assert 0.4 < estimate_certainty([32, 32], [40, 40], 0.8) < 0.62
+    assert certainty({"a": (40, 40), "b": (40, 40)}, 1.0) == 1
+    assert certainty({"a": (0, 40)}, 0.01) == 0
+    assert 0.4 < certainty({"a": (32, 40), "b": (32, 40)}, 0.8) < 0.62
+
+
+def test_certainty_has_the_draws_of_every_comparison_where_answers_are_stored() -> None:
+    rng = np.random.default_rng(3)
+    answers = {
+        point: {task: rng.permutation((np.arange(N) < right) * 1.0) for task, right in COUNTS[point].items()}
+        for point in ("low", "mid")
+    }
+    found, requirement = rows(), Requirement("out", 0.8)
+    table = judge_points(found, average_rows(found), requirement, answers).set_index("point")
+    draws = resample_accuracies(answers)
+    for point in answers:
+        mean = (draws[point]["kana"] + draws[point]["greek"]) / 2
+        assert table["certainty"][point] == (mean >= 0.8 - 1e-12).mean()
+    without = table_under("out=0.8")
+    assert 0 < abs(table["certainty"]["mid"] - without["certainty"]["mid"]) < 0.02  # the same draws of other images
+    assert table["certainty"]["high"] == without["certainty"]["high"]
+    assert table["by_image"].to_dict() == {"low": True, "mid": True, "high": False}
+    assert describe_draws(table.loc[["low", "mid"]]) == "10,000 resamples of the images (seed 0)"
+    assert describe_draws(table) == "10,000 resamples of counts, as not all answers to images are stored (seed 0)"
 
 
 def test_an_interval_that_reaches_to_both_sides_crosses() -> None:

@@ -34,8 +34,10 @@ def test_id_ood_scatter_draws_every_complete_run_once() -> None:
 def test_a_change_from_stored_scores_is_not_drawn_like_a_sample() -> None:
     table = viz_tables.preview_change()
     sampled = viz.draw("preview_change", table)
+    answered = viz.draw("preview_change", table.assign(kind="stored"))
     stored = viz.draw("preview_change", table.assign(kind="stored", low=np.nan, high=np.nan))
     (hatched,), (plain,) = sampled.data, stored.data
+    assert answered.data[0].marker.pattern.shape is None and answered.data[0].error_x.array is not None
     assert hatched.marker.pattern.shape == "/" and hatched.error_x.array is not None
     assert plain.marker.pattern.shape is None and plain.error_x.array is None
     assert ["interval" in fig.layout.xaxis.title.text for fig in (sampled, stored)] == [True, False]

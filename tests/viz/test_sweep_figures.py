@@ -76,3 +76,21 @@ def test_points_of_a_program_are_open_diamonds_on_a_scale_for_each_metric() -> N
     assert np.allclose(mean.y, of_tasks) and not np.any(mean.error_y.array)
     assert fig.layout.xaxis.range[1] > 2  # also where nothing is measured yet
     assert "from my" in fig.data[0].text[0]
+
+
+def test_points_that_cannot_be_told_from_the_best_have_rings_and_one_entry_in_the_legend() -> None:
+    for name, made in (("sweep_lines", viz_tables.sweep_lines(11, 2)), ("sweep_contour", viz_tables.sweep_contour(5))):
+        table = made.assign(
+            lead=0.012, lead_low=-0.005, lead_high=0.03, is_tie=[True, False] + [None] * (len(made) - 2)
+        )
+        table.loc[2:, ["lead", "lead_low", "lead_high"]] = np.nan
+        fig = viz.draw(name, table)
+        rings = [trace for trace in fig.data if trace.name == "Cannot be told from the best"]
+        assert len(rings) == (3 if name == "sweep_lines" else 1)
+        assert all(ring.x.tolist() == [np.float32(table["x"].iloc[0])] for ring in rings)
+        assert [ring.showlegend for ring in rings].count(True) == 1
+        texts = [text for trace in fig.data for text in (() if trace.text is None else trace.text)]
+        assert any("+1.2 points to the best (-0.5 to +3.0), cannot be told from it" in text for text in texts)
+        assert any(", can be told from it" in text for text in texts)
+        assert not any("nan" in text for text in texts)
+        assert "Cannot be told from the best" not in [trace.name for trace in viz.draw(name, made).data]

@@ -32,7 +32,8 @@ def preview_change(table: pd.DataFrame) -> Picture:
     """A bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
     Columns: over (key), group (its heading), reference, kind ("preview", which is hatched, or "stored"), half, seed,
-    against (the reference's name). Bars whose interval holds zero are gray; stored scores have no intervals.
+    against (the reference's name). Bars whose interval holds zero are gray. Without stored answers, stored scores have
+    no intervals.
     """
     kind = "Stored scores" if _are_stored(table) else "Preview (sampled)"
     groups = distinct_names(table["group"])
@@ -67,9 +68,8 @@ def _draw_bars(table: pd.DataFrame) -> Trace:
     return series.bars(
         table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y",
         colors if is_stored else theme.GROUND, HOVER, orientation="h", name="Change",
-        error_x=None if is_stored else series.interval(
-            table, "difference", theme.INK, factor=100, thickness=1.3, width=3
-        ),
+        error_x=series.interval(table, "difference", theme.INK, factor=100, thickness=1.3, width=3)
+        if table["low"].notna().any() else None,
         marker={"line": {"color": colors, "width": 1.4}} | ({} if is_stored else {"pattern": hatching}),
     )  # fmt: skip
 

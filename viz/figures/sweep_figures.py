@@ -15,14 +15,14 @@ from viz.figure_text import clean_text, plural, safe_text
 from viz.hover import describe_extreme
 from viz.parts import axes, legends, series, sweep_panels
 from viz.parts.series import finite_rows, require_finite_rows
-from viz.parts.sweep_panels import REQUIREMENT_COLUMNS, REQUIREMENT_HOVER, SCORES, PanelGrid, SweepDrawing, SweepPanel
+from viz.parts.sweep_panels import POINT_COLUMNS, POINT_HOVER, SCORES, PanelGrid, SweepDrawing, SweepPanel
 
 SCORE_DETAILS = {"in_domain": ("in_low", "in_high", "n_in"), "out_of_domain": ("out_low", "out_high", "n_out")}
 DETAIL_TEXT = "[{{{0}:known}} ({{{1}:percent}} to {{{2}:percent}})][{{{0}:known}}, {{{3}:count}} images]"
 BEST_TEXT = "{label:plain 40}: highest H-score {h_score:percent} at {x:general}"
 TASK_HOVER = (
     "<b>{title}</b>, {label} at {x:real}<br>accuracy {accuracy:percent}[ ({low:percent} to {high:percent})]"
-    f"[<br>{{correct:count}} of {{n:count}} images]{REQUIREMENT_HOVER}"
+    f"[<br>{{correct:count}} of {{n:count}} images]{POINT_HOVER}"
 )
 HIGHEST_TEXT = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN_HOVER = "<b>{label}</b><br>at ({x:real}, {y:real})"
@@ -43,7 +43,7 @@ def _scores_hover(plotted: str, detailed: bool) -> str:
     title="Scores along a sweep",
     question="Which value should I use, and what does it cost out of domain?",
     columns=("line", "label", "x", "point", *SCORES),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "run", *REQUIREMENT_COLUMNS),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "run", *POINT_COLUMNS),
     rows=("line", "x"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -68,7 +68,7 @@ def sweep_lines(
     panels = [
         SweepPanel(
             score, rows, score,
-            f"<b>{{label}}</b> at {{x:real}}{_scores_hover(score, detailed=True)}{REQUIREMENT_HOVER}",
+            f"<b>{{label}}</b> at {{x:real}}{_scores_hover(score, detailed=True)}{POINT_HOVER}",
             {"title": {"text": f"{name} (%)"}, "tickformat": ".1~%", "nticks": 5}, SCORE_DETAILS.get(score, ())[:2],
         )
         for score, name in SCORES.items() if len(rows := finite_rows(table, score))
@@ -89,7 +89,7 @@ def sweep_lines(
     title="Every task along a sweep",
     question="Which task pays as the value changes?",
     columns=("line", "label", "x", "point", "task", "title", "in_domain", "accuracy"),
-    optional=("low", "high", "n", "correct", "run", *REQUIREMENT_COLUMNS),
+    optional=("low", "high", "n", "correct", "run", *POINT_COLUMNS),
     rows=("line", "x", "task"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -191,7 +191,7 @@ def _diamond_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     title="Scores over two values",
     question="Where is the best combination, and how wide is the basin?",
     columns=("x", "y", "point", "in_domain"),
-    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", "run", *REQUIREMENT_COLUMNS),
+    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", "run", *POINT_COLUMNS),
     rows=("x", "y"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -226,7 +226,7 @@ def sweep_contour(
     known_models = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
     is_repeated = known_models.duplicated("kind")  # true for the second expert
     shaded, pins = _shade_failing(table, required), series.pinned_marks(table, "x", "y", pinned, showlegend=False)
-    fig = Drawing([_draw_map(table, value), *shaded, points, *failing, *pins])
+    fig = Drawing([_draw_map(table, value), *shaded, points, *failing, *pins, *sweep_panels.tie_rings(table, "y")])
     fig.add_traces(_draw_known_model(known_models.iloc[[index]], second) for index, second in enumerate(is_repeated))
     selected_rows = table[table["point"] == selected]
     if len(selected_rows):
@@ -283,7 +283,7 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
     position = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
         table, "x", "y", theme.MarkStyle(theme.GLASS, "circle"),
-        f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{REQUIREMENT_HOVER}",
+        f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{POINT_HOVER}",
         picks=("point",),
         formats=sweep_panels.TEXT_FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
         meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},

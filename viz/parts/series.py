@@ -109,9 +109,11 @@ def text_trace(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -
     )  # fmt: skip
 
 
-def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
-    """Rings around selected marks, in the accent color; a click on another mark leaves them unchanged."""
-    marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
+def ring(
+    x: Any, y: Any, name: str, size: float = 17, width: float = 3, color: str = theme.ACCENT, **fields: Any
+) -> Trace:
+    """Rings around marks, as around selected ones; a click on another mark leaves them unchanged."""
+    marker = {"symbol": "circle-open", "size": size, "color": color, "line": {"width": width}}
     ring_fields = {"name": name, "hoverinfo": "skip", "showlegend": False, **NO_POINTER, **fields}
     return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **ring_fields)
 

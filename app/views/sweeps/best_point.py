@@ -1,22 +1,21 @@
-"""Controls of the criterion for the best point: a score, and a required accuracy."""
+"""The best point: controls of its criterion, a score and a required accuracy; and its lead over the other points."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import pandas as pd
 import streamlit as st
 
 from app import page_text
-from app.reading import measurements, page_data
+from app.reading import measurements, page_data, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import address, view_state
 from app.widgets import page_parts
 from merging.study.sweeps import requirement as requirements
-from merging.study.sweeps.requirement import BEST_COLUMNS, IN, OUT, RESAMPLES, SEED, Requirement
+from merging.study.sweeps.best_points import BestComparison, compare_with_best, name_points
+from merging.study.sweeps.requirement import BEST_COLUMNS, IN, OUT, Requirement
 from viz.figure_text import percent, plural
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_REQUIREMENT = "nothing"
 DOMAIN_LABELS = {"out of domain": OUT, "in domain": IN}
@@ -56,13 +55,39 @@ class BestPoint(NamedTuple):
         failing = int((~self.averages.drop_duplicates("point")["meets"]).sum())
         return (
             f" Subject to {self.requirement_name} at least {percent(self.requirement.at_least, 0)}: "
-            f"{plural(failing, 'point')} below it, in white or crossed out. {RESAMPLES:,} resamples of the images with "
-            f"replacement, seed {SEED}."
+            f"{plural(failing, 'point')} below it, in white or crossed out. "
+            f"{requirements.describe_draws(self.averages)}, with replacement."
         )
 
 
-def pick_best(results: SweepResults) -> BestPoint:
-    """Draw the controls; returns the best point by the chosen criterion and requirement."""
+def pick_best(results: SweepResults, is_live: bool) -> BestPoint:
+    """Draw the controls and the lead of the best point by the chosen criterion and requirement; returns that point.
+
+    While points are computed (``is_live``), they are not compared.
+    """
+    best_point, column = _pick_criterion(results)
+    if is_live or not best_point.is_met:
+        return best_point
+    requirement, averages, name = best_point.requirement, best_point.averages, best_point.point_name
+    condition = requirement and (requirement.subject, requirement.at_least)
+    comparison = _compare_points(results.sweep.id, tuple(results.points), name, column, condition, results, averages)
+    sentences = comparison.in_words(name_points(averages, sweeps.recipe_titles(results.sweep))).replace(" %", "%")
+    st.markdown(page_text.safe_text(sentences, 1000))
+    if not comparison.others:
+        return best_point
+    return best_point._replace(averages=averages.merge(pd.DataFrame(comparison.others), "left", "point"))
+
+
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Comparing the points …")
+def _compare_points(
+    sweep: str, points: tuple[str, ...], best: str, column: str, requirement: tuple[str, float] | None,
+    _results: SweepResults, _averages: pd.DataFrame,
+) -> BestComparison:  # fmt: skip
+    return compare_with_best(_results.sweep, _results.tasks, _averages, best, column, _results.answers)
+
+
+def _pick_criterion(results: SweepResults) -> tuple[BestPoint, str]:
+    """Draw the controls; returns the best point and the column of the score by which it is the best."""
     has_both_domains = results.averages["h_score"].notna().any()  # a plane of two experts has no tasks out of domain
     titles = measurements.titles_by_task()
     tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
@@ -75,10 +100,9 @@ def pick_best(results: SweepResults) -> BestPoint:
             "Subject to", subjects, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_choose_best,
             help="The best point is chosen among those with at least this accuracy.",
         )  # fmt: skip
+        column = CRITERION_COLUMNS[criterion]
         if not subjects[name]:
-            return BestPoint(
-                results.averages, requirements.find_best_point(results.averages, CRITERION_COLUMNS[criterion])[0]
-            )
+            return BestPoint(results.averages, requirements.find_best_point(results.averages, column)[0]), column
         minimum = st.number_input(
             "At least (%)", 0, 100, DEFAULT_MINIMUM, key=address.MINIMUM, bind=address.BIND, width=140,
             on_change=_choose_best,
@@ -87,7 +111,7 @@ def pick_best(results: SweepResults) -> BestPoint:
     table = _add_requirement(
         results.sweep.id, tuple(results.points), requirement.subject, requirement.at_least, results
     )
-    return BestPoint(table, *requirements.find_best_point(table, CRITERION_COLUMNS[criterion]), requirement, name)
+    return BestPoint(table, *requirements.find_best_point(table, column), requirement, name), column
 
 
 def _choose_best() -> None:
@@ -99,7 +123,8 @@ def _choose_best() -> None:
 def _add_requirement(
     sweep: str, points: tuple[str, ...], subject: str, at_least: float, _results: SweepResults
 ) -> pd.DataFrame:
-    return requirements.judge_points(_results.tasks, _results.averages, Requirement(subject, at_least))
+    requirement = Requirement(subject, at_least)
+    return requirements.judge_points(_results.tasks, _results.averages, requirement, _results.answers)
 
 
 def draw_verdict(best_point: BestPoint, point_name: str) -> None:
@@ -120,6 +145,6 @@ def draw_verdict(best_point: BestPoint, point_name: str) -> None:
     st.markdown(
         f":material/{'check_circle' if row['meets'] else 'cancel'}: {name[:1].upper()}{name[1:]} {score}, "
         f"n = {row['required_n']:,.0f}: at least {required_minimum} is {'' if row['meets'] else 'not '}met. In "
-        f"{percent(row['certainty'], 0)} of {RESAMPLES:,} resamples of the images (seed {SEED}) it is met"
+        f"{percent(row['certainty'], 0)} of {requirements.describe_draws(best_point.averages)} it is met"
         + (". The interval crosses the bound, so the result may differ on other images." if is_uncertain else ".")
     )

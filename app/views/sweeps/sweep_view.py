@@ -61,7 +61,7 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears as soon as it is.")
         return
-    best_point = pick_best(results)
+    best_point = pick_best(results, job is not None and job.is_live)
     point_name = view_state.picked_point(list(results.names), best_point.point_name)
     if len(sweep.axes) == 1:
         _draw_lines(results, best_point, point_name)
@@ -207,13 +207,15 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
             *("in_domain", "out_of_domain", "h_score"),
         ]
         required = ["meets", "certainty"] if best_point.requirement is not None else []
-        rows = best_point.averages[[*columns, "n_in", "n_out", *required, "run"]].copy()
-        for name in ("in_domain", "out_of_domain", "h_score", *required[1:]):  # shares; "meets" is none
+        compared = [name for name in ("lead", "lead_low", "lead_high", "is_tie") if name in best_point.averages]
+        rows = best_point.averages[[*columns, "n_in", "n_out", *required, *compared, "run"]].copy()
+        for name in ("in_domain", "out_of_domain", "h_score", *required[1:], *compared[:3]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
-            "meets": "Meets the bound", "certainty": "In resamples (%)",
+            "meets": "Meets the bound", "certainty": "In resamples (%)", "lead": "Best is better by (points)",
+            "lead_low": "at least (points)", "lead_high": "at most (points)", "is_tie": "Cannot be told from the best",
         }  # fmt: skip
         page_parts.draw_table(rows, "Scores of every point", names, "auto")
 

@@ -41,7 +41,7 @@ LIVE_HELP = "Preview again at every change."
 LAST_LABEL, LAST_HELP = "against the last setting", "Compare with the recipe that was previewed before this one."
 EARLIER_NOTE = "Numbers of the last setting, until the new ones come."
 KINDS = {True: "Stored scores (not sampled)", False: "Preview (sampled)"}  # by ``Preview.is_from_stored``
-NO_INTERVALS_NOTE = "Stored scores do not say which images are right and have no intervals; *Preview* computes them."
+NO_INTERVALS_NOTE = ". The answers to each image are not stored, so there are no intervals; *Preview* computes them."
 NO_PREVIEW_NOTE = (
     "No previews: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
 )
@@ -199,8 +199,10 @@ def _caption(preview: Preview) -> str:
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
     title, reference = page_text.safe_text(preview.title, 80), page_text.safe_text(preview.reference, 80)
     intervals = f"; paired 95% intervals, those of averages from {DRAWS:,} bootstrap draws{rounded}."
+    if preview.changes["low"].isna().all():
+        intervals = NO_INTERVALS_NOTE
     return (
         f"{KINDS[preview.is_from_stored]} of “{title}” against “{reference}”: "
         f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
-        f"{page_text.safe_text(preview.device, 40)}{f'. {NO_INTERVALS_NOTE}' if preview.is_from_stored else intervals}"
+        f"{page_text.safe_text(preview.device, 40)}{intervals}"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.study.runs.run_store import Store
+    from merging.study.sweeps.best_points import Answers
     from merging.study.sweeps.requirement import Requirement
     from merging.study.sweeps.sweep import Sweep
     from merging.study.sweeps.sweep_session import SweepOutcome
@@ -108,6 +109,7 @@ def sweep(
     from merging.sharing.evaluator_session import run_program_sweep
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
+    from merging.study.sweeps.best_points import read_point_answers
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.requirement import parse_requirement
     from merging.study.sweeps.sweep_tables import estimate_cost, sweep_table
@@ -145,7 +147,9 @@ def sweep(
         return DONE
     sample = current_sweep.sample.normalize_on(benchmark)
     known_points = KnownPoints(planned_points, run_store, benchmark, sample).read_points()
-    _print_sweep(call, current_sweep, sweep_table(current_sweep, planned_points, known_points), requirement, best_by)
+    answers = read_point_answers(known_points, sample, benchmark)
+    rows = sweep_table(current_sweep, planned_points, known_points)
+    _print_sweep(call, current_sweep, rows, answers, requirement, best_by)
     if not call.json:
         print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
     return DONE
@@ -183,40 +187,41 @@ def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     return DONE
 
 
-def _print_sweep(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, best_by: str) -> None:
-    """Print every point, and the best point that meets the requirement."""
+def _print_sweep(
+    call: Call, sweep: Sweep, rows: pd.DataFrame, answers: Answers, requirement: Requirement | None, best_by: str
+) -> None:
+    """Print every point, and the best point that meets the requirement with its lead over the others."""
+    from merging.images.benchmarks.paired_scores import DRAWS, SEED
     from merging.study.sweeps import requirement as requirements
+    from merging.study.sweeps.best_points import compare_with_best, name_points
     from merging.study.sweeps.sweep_tables import average_rows
 
     means = average_rows(rows)
     if requirement:
-        means = requirements.judge_points(rows, means, requirement)
-    point, is_met = requirements.find_best_point(means, requirements.BEST_COLUMNS[best_by])
+        means = requirements.judge_points(rows, means, requirement, answers)
+    column = requirements.BEST_COLUMNS[best_by]
+    point, is_met = requirements.find_best_point(means, column)
+    comparison = compare_with_best(sweep, rows, means, point, column, answers)
     if call.json:
-        bootstrap = {"draws": requirements.RESAMPLES, "seed": requirements.SEED}
+        bootstrap = {"draws": DRAWS, "seed": SEED}
         subject = {"of": requirement.subject, "at_least": requirement.at_least} | bootstrap if requirement else None
         print(encode_json({
             "id": sweep.id, "points": means.to_dict("records"), "tasks": rows.to_dict("records"),
             "subject_to": subject,
-            "best": {"point": point, "by": requirements.BEST_COLUMNS[best_by], "meets": is_met},
+            "best": {"point": point, "by": column, "meets": is_met} | asdict(comparison),
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
-    row = means[means["point"] == point].iloc[0]
-    values = ", ".join(f"{label} {row[name]:g}" for name, label in zip("xy", sweep.labels, strict=False))
-    recipe = sweep.recipes[int(row["line"])]
-    name = f"{recipe.title or recipe.text()} at {values}"
-    if requirement is None:
-        print(f"Best by {'H-score' if best_by == 'h' else 'in domain'}: {name}.")
-        return
-    verdict = "Best" if is_met else "No point meets it. The nearest"
-    score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
-    certainty = (
-        f"{100 * row['certainty']:.0f} % of {requirements.RESAMPLES:,} draws of the images, seed {requirements.SEED}"
-    )
-    bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
-    print(f"Subject to {bound}. {verdict}: {name}.")
-    print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
+    names = name_points(means, [recipe.title or recipe.text() for recipe in sweep.recipes])
+    if requirement is not None:
+        row = means[means["point"] == point].iloc[0]
+        score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
+        bound = f"{requirements.score_name(requirement)} at least {100 * requirement.at_least:g} %"
+        print(f"Subject to {bound}. {'Best' if is_met else 'No point meets it. The nearest'}: {names[point]}.")
+        certainty = f"{100 * row['certainty']:.0f} % of {requirements.describe_draws(means)}"
+        print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
+    if is_met:
+        print(f"{comparison.in_words(names)}")
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:

@@ -441,11 +441,7 @@ def _assign_letters(count: int, different: Iterable[Sequence[int]]) -> list[str]
     for a, b in different:
         kept = [members for members in sets if not {a, b} <= members]
         parts = {members - {one} for members in sets if {a, b} <= members for one in (a, b)}
-        sets = kept + [
-            part
-            for part in parts
-            if not any(part < other for other in parts) and not any(part <= other for other in kept)
-        ]
+        sets = kept + [part for part in parts if not any(part <= other for other in kept)]
     letters = [""] * count
     for place, members in enumerate(sorted(sets, key=sorted)):
         for model in members:

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import Z95, wilson
-from merging.images.benchmarks.paired_scores import find_smallest_visible
+from merging.images.benchmarks.paired_scores import DRAWS, SEED, find_smallest_visible
 
-RESAMPLES, SEED = 2000, 0  # of a bootstrap
 CONFIDENCE_LEVEL = 0.95
 INDEPENDENT, PAIRED, PAIRED_IMAGES, RESAMPLED_TASKS, RANGE, COUNTED = (
     "95% interval of two samples",
@@ -181,7 +180,7 @@ def compare_spreads(first: Sequence[float], second: Sequence[float], sample: str
     if n < 2:
         nan = math.nan
         return Comparison(first=nan, second=nan, difference=nan, low=nan, high=nan, sample=sample, unit=unit)
-    resampled = pairs[:, np.random.default_rng(SEED).integers(0, n, (RESAMPLES, n))].std(axis=2, ddof=1)
+    resampled = pairs[:, np.random.default_rng(SEED).integers(0, n, (DRAWS, n))].std(axis=2, ddof=1)
     low, high = np.quantile(resampled[0] - resampled[1], [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     spread_first, spread_second = (float(value) for value in pairs.std(axis=1, ddof=1))
     return Comparison(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from merging.images.benchmarks.paired_scores import AVERAGE, subtract_scores
+from merging.images.benchmarks.paired_scores import AVERAGE, Correctness, compare_models, subtract_scores
 from merging.study.previews.preview_samples import HALF, PreviewSample
 
 if TYPE_CHECKING:
@@ -25,6 +25,15 @@ def name_changes(changes: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFra
     return changes.assign(title=names)[["over", "title", *changes.columns[1:]]]
 
 
+class StoredModel(NamedTuple):
+    """A model's name, its stored scores (task, accuracy, n), their device, and its answers {task: (n,)} if stored."""
+
+    title: str
+    scores: pd.DataFrame
+    device: str
+    correctness: Correctness | None
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preview:
     """The scores of a chain and of a reference on the same sample of the choosing half.
@@ -33,8 +42,8 @@ class Preview:
     and "answers" (a row for every image: task, place, label, right and reference_right, and predicted). place is the
     index in the choosing half; predicted is -1 if several models answer. ``n`` counts images. ``title`` and
     ``reference`` name the two models. ``rounded`` says that tokens were cached in half precision, so close decisions
-    may differ from a run's. ``is_from_stored`` says that both models' scores were stored, on all images: then there are
-    no answers, and intervals are NaN.
+    may differ from a run's. ``is_from_stored`` says that both models' scores were stored, on all images: then there is
+    no table of answers, and intervals are NaN unless the answers behind the scores were stored, too.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -77,21 +86,25 @@ class Preview:
 
     @classmethod
     def from_stored(
-        cls, models: Sequence[tuple[str, pd.DataFrame, str]], in_domain: Sequence[str], titles: Mapping[str, str]
+        cls, model: StoredModel, reference: StoredModel, in_domain: Sequence[str], titles: Mapping[str, str]
     ) -> Self | None:
-        """The change between two models, each with its name, its scores (task, accuracy, n) and their device.
+        """The change between two models; without the answers of both, the intervals are NaN.
 
         None if their images differ. ``in_domain`` are the experts' tasks, ``titles`` those of all tasks.
         """
-        (title, scores, device), (reference, other_scores, other_device) = models
-        if scores[["task", "n"]].to_numpy().tolist() != other_scores[["task", "n"]].to_numpy().tolist():
+        columns = ["task", "n"]
+        if model.scores[columns].to_numpy().tolist() != reference.scores[columns].to_numpy().tolist():
             return None
+        if model.correctness is not None and reference.correctness is not None:
+            changes = compare_models(model.correctness, reference.correctness, in_domain)
+        else:
+            changes = subtract_scores(model.scores, reference.scores, in_domain)
         return cls(
-            tables={CHANGES_TABLE: name_changes(subtract_scores(scores, other_scores, in_domain), titles)},
-            n=int(scores["n"].sum()),
+            tables={CHANGES_TABLE: name_changes(changes, titles)},
+            n=int(model.scores["n"].sum()),
             sample=PreviewSample(),
-            device=" and ".join(dict.fromkeys((device, other_device))),
-            title=title,
-            reference=reference,
+            device=" and ".join(dict.fromkeys((model.device, reference.device))),
+            title=model.title,
+            reference=reference.title,
             is_from_stored=True,
         )

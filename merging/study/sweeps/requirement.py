@@ -1,23 +1,22 @@
 """The best point of a sweep among those with a required accuracy, and how certain it is that they have it.
 
-Accuracies are of sampled images, so a point just above the requirement may be below it on other images.
-``estimate_certainty`` samples the images of every task again, with replacement. As an image is either right or wrong,
-the stored counts suffice: the number of right images among n is binomial.
+Accuracies are of sampled images, so a point just above the requirement may be below it on other images. Its certainty
+is estimated by sampling the images of every task again, with replacement: with the draws of ``paired_scores`` where the
+answers to each image are stored. Otherwise the counts suffice, since any right images have the same distribution.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, first_few
+from merging.images.benchmarks.paired_scores import DRAWS, SEED, Correctness, Floats, resample_accuracies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,9 +25,8 @@ IN, OUT = "in", "out"
 GROUP_COLUMNS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
 # word -> column of the averages; the H-score is the harmonic mean of the accuracies in and out of domain
 BEST_COLUMNS = {"h": "h_score", IN: "in_domain"}
-RESAMPLES, SEED = 2000, 0
 ROUNDING_TOLERANCE = 1e-12  # of sums of fractions
-JUDGED_COLUMNS = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
+JUDGED_COLUMNS = ("required", "required_low", "required_high", "required_n", "meets", "certainty", "by_image")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +61,15 @@ def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
     return Requirement(subject, at_least)
 
 
-def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
-    """``averages`` with the columns ``JUDGED_COLUMNS``: the required score, its 95 % interval, n, meets, certainty.
+def judge_points(
+    rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement, answers: Mapping[str, Correctness]
+) -> pd.DataFrame:
+    """``averages`` with the columns ``JUDGED_COLUMNS``.
 
-    ``rows`` and ``averages`` are the tables of ``sweep_table`` and ``average_rows``. meets says whether the score is
-    high enough, certainty is the share of resamples in which it is. A point without such a score (NaN) does not meet
-    the requirement.
+    They are the required score, its 95 % interval, n, whether the score is high enough (meets), the share of resamples
+    in which it is (certainty), and whether these are of images (by_image) or of counts. ``rows`` and ``averages`` are
+    the tables of ``sweep_table`` and ``average_rows``, ``answers`` those of points whose answers are stored. A point
+    without such a score (NaN) does not meet the requirement.
     """
     if requirement.subject in GROUP_COLUMNS:
         counted_rows = rows[rows["in_domain"].astype(bool) == (requirement.subject == IN)]
@@ -78,39 +79,43 @@ def judge_points(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requir
         by_point = counted_rows.drop_duplicates("point").set_index("point")
         required = by_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
     table = averages.assign(**dict(zip(JUDGED_COLUMNS, required.to_numpy().T, strict=False)))
-    counts = {
-        str(point): (group["correct"].tolist(), group["n"].tolist())
-        for point, group in counted_rows.drop_duplicates(["point", "task"]).groupby("point", sort=False)
-    }
-    shares = [
-        estimate_certainty(*counts[point], requirement.at_least) if point in counts else math.nan
-        for point in table["point"].astype(str)
-    ]
-    return table.assign(meets=table["required"] >= requirement.at_least - ROUNDING_TOLERANCE, certainty=shares)
+    shares = _estimate_certainties(counted_rows.drop_duplicates(["point", "task"]), requirement.at_least, answers)
+    names = table["point"].astype(str)
+    meets = table["required"] >= requirement.at_least - ROUNDING_TOLERANCE
+    return table.assign(meets=meets, certainty=names.map(shares).astype(float), by_image=names.isin(list(answers)))
 
 
-def estimate_certainty(
-    correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = RESAMPLES, seed: int = SEED
-) -> float:
-    """The share of bootstrap resamples in which the mean accuracy over tasks is at least ``at_least``.
+def _estimate_certainties(rows: pd.DataFrame, at_least: float, answers: Mapping[str, Correctness]) -> dict[str, float]:
+    """{point: share of resamples in which the mean accuracy over the tasks of its rows is at least ``at_least``}."""
+    shares: dict[str, float] = {}
+    by_tasks: dict[tuple[str, ...], list[str]] = {}
+    for name, group in rows.groupby("point", sort=False):
+        point, columns = str(name), [group[column].tolist() for column in ("task", "correct", "n")]
+        if point in answers:
+            by_tasks.setdefault(tuple(columns[0]), []).append(point)
+        else:
+            total = np.sum([_resample_counts(*count) for count in zip(*columns, strict=True)], axis=0)
+            shares[point] = float((total / len(group) >= at_least - ROUNDING_TOLERANCE).mean())
+    for tasks, points in by_tasks.items():  # all points at once, which is faster, but one task at a time for memory
+        totals = dict.fromkeys(points, np.zeros(DRAWS))
+        for task in tasks:
+            draws = resample_accuracies({point: {task: answers[point][task]} for point in points})
+            totals = {point: total + draws[point][task] for point, total in totals.items()}
+        for point, total in totals.items():
+            shares[point] = float((total / len(tasks) >= at_least - ROUNDING_TOLERANCE).mean())
+    return shares
 
-    ``correct`` of ``n`` images of each task are right. The resamples of a point depend only on its own counts.
-    """
-    return _share_of_resamples(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
+
+@lru_cache(maxsize=1024)  # 80 MB at most: thousands of points have few different counts
+def _resample_counts(task: str, correct: int, n: int) -> Floats:
+    """The accuracy (draws,) on resamples of the n images of a task, whichever ``correct`` ones are right."""
+    return resample_accuracies({"": {task: (np.arange(n) < correct).astype(np.float64)}})[""][task]
 
 
-@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are computed
-def _share_of_resamples(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
-    accuracy = np.zeros(draws)
-    for number, (right, images) in enumerate(counts):
-        accuracy += _resample_accuracy(right, images, number, draws, seed)
-    return float((accuracy / len(counts) >= at_least - ROUNDING_TOLERANCE).mean())
-
-
-@lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
-def _resample_accuracy(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
-    """The accuracy (draws,) in every resample of ``images`` images of the task with this ``number`` in its point."""
-    return np.random.default_rng([seed, number]).binomial(images, right / images, draws) / images
+def describe_draws(table: pd.DataFrame) -> str:
+    """The resamples of a ``judge_points`` table in words, such as "10,000 resamples of the images (seed 0)"."""
+    subject = "the images" if table["by_image"].all() else "counts, as not all answers to images are stored"
+    return f"{DRAWS:,} resamples of {subject} (seed {SEED})"
 
 
 def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:

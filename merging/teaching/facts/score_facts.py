@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import StoreError
 from merging.study.runs.run_answers import join_experts, read_correctness
 from merging.teaching.fact import PERCENT, POINTS, Fact
-from merging.teaching.lesson_context import NotMeasured
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.paired_scores import Correctness
+    from merging.images.benchmarks.paired_scores import Correctness, Floats
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
@@ -49,14 +47,16 @@ def accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """Mean accuracy of a run or a reference over the data sets "in" or "out" of domain, or on one data set."""
     from merging.images.benchmarks.metrics import average, wilson
 
-    scores, inside, title = read_score_rows(context, str(arguments["run"]))
-    tasks = context.list_tasks(str(arguments["over"]), inside)
+    alias, over = str(arguments["run"]), str(arguments["over"])
+    scores, inside, title = read_score_rows(context, alias)
+    tasks = context.list_tasks(over, inside)
     rows = scores[scores["task"].isin(tasks)]
     n = int(rows["n"].sum())
     value, low, high = average(rows)
     if len(rows) == 1:
         low, high = wilson(int(rows["correct"].iloc[0]), n)
-    return Fact(value, PERCENT, low, high, n, SPLIT, source=title)
+    draws = average_draws(context, alias, read_run_correctness(context, alias), inside, over)
+    return Fact(value, PERCENT, low, high, n, SPLIT, source=title, draws=draws)
 
 
 def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -64,63 +64,67 @@ def h_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     from merging.images.benchmarks.metrics import h_score as harmonic
     from merging.images.benchmarks.metrics import summarize
 
-    scores, inside, title = read_score_rows(context, str(arguments["run"]))
+    alias = str(arguments["run"])
+    scores, inside, title = read_score_rows(context, alias)
     means = summarize(scores, inside)
     ends = (harmonic(means.in_low, means.out_low), harmonic(means.in_high, means.out_high))
-    return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=title)
+    draws = average_draws(context, alias, read_run_correctness(context, alias), inside, "h")
+    return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=title, draws=draws)
 
 
 def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The accuracy of a run minus that of another, in points; over "h" the difference of the H-scores.
 
-    If the answers of both are stored, the interval is paired, image by image. Otherwise both
-    accuracies count as independent, so the interval is rather wide.
+    The interval is paired, image by image. It is unknown (NaN) if the answers of one are not stored.
     """
+    from merging.images.benchmarks.paired_scores import SEED, compare_models
+
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
-    try:
-        return _paired_difference(context, run, against, over)
-    except NotMeasured:
-        pass
     score = h_score if over == "h" else accuracy
     new, old = (score(context, {"run": alias, "over": over}) for alias in (run, against))
-    down = math.hypot(new.value - new.low, old.high - old.value)
-    up = math.hypot(new.high - new.value, old.value - old.low)
-    change = new.value - old.value
-    source = f"{new.source} and {old.source}, assuming independence"
-    return Fact(change, POINTS, change - down, change + up, new.n, SPLIT, source=source)
+    ours, theirs = read_run_correctness(context, run), read_run_correctness(context, against)
+    if ours is None or theirs is None:
+        source = f"{new.source} and {old.source}, without stored answers"
+        return Fact(new.value - old.value, POINTS, n=new.n, half=SPLIT, source=source)
+    table = compare_models(ours, theirs, read_score_rows(context, run)[1])
+    row, source = table[table["over"] == name_average(over)].iloc[0], f"{new.source} and {old.source}, image by image"
+    return Fact(
+        float(row["difference"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]), SPLIT, SEED, source
+    )
 
 
-def _paired_difference(context: LessonContext, run: str, against: str, over: str) -> Fact:
-    """The paired difference, see ``compare_models``. Raises NotMeasured without the answers of both."""
-    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, SEED, compare_models
+def name_average(over: str) -> str:
+    """The name in ``paired_scores`` of the average "in", "out" or "h"; a data set's key as it is."""
+    from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 
-    new, old = read_run_correctness(context, run), read_run_correctness(context, against)
-    (_, inside, title), (_, _, other_title) = (read_score_rows(context, alias) for alias in (run, against))
-    scope = {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
-    if scope == over:
-        context.list_tasks(over, inside)  # raises LessonError if ``over`` is unknown
-    table = compare_models(new, old, inside)
-    row = table[table["over"] == scope].iloc[0]
-    ends, source = (float(row["low"]), float(row["high"])), f"{title} and {other_title}, image by image"
-    return Fact(float(row["difference"]), POINTS, *ends, int(row["n"]), SPLIT, SEED, source)
+    return {"in": IN_DOMAIN, "out": OUT_OF_DOMAIN, "h": H_SCORE}.get(over, over)
 
 
-def read_run_correctness(context: LessonContext, alias: str) -> Correctness:
+def read_run_correctness(context: LessonContext, alias: str) -> Correctness | None:
     """{data set: (n,)}: whether a run, or each task's own expert, is right; see ``SplitAnswers.correctness``.
 
-    Raises:
-        NotMeasured: the answers are not stored.
+    None if the answers are not stored.
     """
     if alias == EXPERTS:
-        runs = {task: context.references.get(task) for task in context.benchmark.experts}
-        known = {
-            task: right for task, run in runs.items() if run and (right := read_correctness(run, context.benchmark))
-        }
-        correctness = join_experts(known) if len(known) == len(runs) else None
-    else:
-        correctness = context.compute_once(
-            ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
-        )
+        experts = {task: context.references[task] for task in context.benchmark.experts}
+        read = {task: read_correctness(run, context.benchmark) for task, run in experts.items()}
+        known = {task: correctness for task, correctness in read.items() if correctness is not None}
+        return join_experts(known) if len(known) == len(experts) else None
+    return context.compute_once(
+        ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
+    )
+
+
+def average_draws(
+    context: LessonContext, name: str, correctness: Correctness | None, inside: Collection[str], over: str
+) -> Floats | None:
+    """An average, or the accuracy on a data set, on resamples of the images (draws,); None if it is not known.
+
+    The answers of the model with this ``name`` are resampled once for each context.
+    """
+    from merging.images.benchmarks.paired_scores import average_groups, group_tasks, resample_accuracies
+
     if correctness is None:
-        raise NotMeasured("The answers to each image are not stored.")
-    return correctness
+        return None
+    by_task = context.compute_once(("draws", name), lambda: resample_accuracies({name: correctness})[name])
+    return (by_task | average_groups(by_task, group_tasks(by_task, inside))).get(name_average(over))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from merging.base.errors import LessonError, StoreError
 from merging.base.text import did_you_mean
 from merging.teaching.fact import PERCENT, POINTS, Fact
+from merging.teaching.facts.score_facts import average_draws
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.study.sweeps.best_points import Answers
     from merging.study.sweeps.sweep import Sweep
     from merging.teaching.lesson_context import LessonContext
 
@@ -21,13 +23,13 @@ SCORE_COLUMNS = {
     "out": ("out_of_domain", "out_low", "out_high", "n_out"),
 }
 SCORE_COLUMN_BY = {"h": "h_score", "in": "in_domain", "out": "out_of_domain"}
-VALUE, SCORE, REPORTED, FALLEN, POINTS_OF, METHOD, CERTAINTY = POINT_PARTS = (
-    "value", "score", "reported", "fallen", "points", "method", "certainty",
+VALUE, SCORE, REPORTED, FALLEN, POINTS_OF, METHOD, CERTAINTY, LEAD, TIES = POINT_PARTS = (
+    "value", "score", "reported", "fallen", "points", "method", "certainty", "lead", "ties",
 )  # fmt: skip
 
 
 class StoredSweep(NamedTuple):
-    """A sweep with the tables of its stored points: ``rows`` by point and task, ``averages`` by point.
+    """A sweep with the tables of its stored points: ``rows`` by point and task, ``averages`` by point; and answers.
 
     In both, the column ``line`` is the number of the point's recipe, and ``x`` its value.
     """
@@ -35,6 +37,7 @@ class StoredSweep(NamedTuple):
     sweep: Sweep
     rows: pd.DataFrame
     averages: pd.DataFrame
+    answers: Answers
 
 
 def swept_score(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -56,9 +59,10 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
     ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
     score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
-    of "points" compared, or the "certainty" that it meets the bound. ``over`` is the kind of score, by default ``by``.
+    of "points" compared, the "certainty" that it meets the bound, its "lead" over the next best, or the number of
+    "ties", the points that cannot be told from it. ``over`` is the kind of score, by default ``by``.
     """
-    from merging.study.sweeps.requirement import Requirement, find_best_point, judge_points
+    from merging.study.sweeps.requirement import Requirement, describe_draws, find_best_point, judge_points
 
     stored, by = _read_stored_sweep(context, str(arguments["sweep"])), str(arguments["by"])
     if by not in SCORE_COLUMN_BY:
@@ -66,7 +70,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     averages = _select_recipe_points(context, stored, arguments) if "run" in arguments else stored.averages
     if "subject" in arguments or "least" in arguments:
         requirement = Requirement(str(arguments.get("subject", "out")), float(arguments.get("least", 0)))
-        averages = judge_points(stored.rows, averages, requirement)
+        averages = judge_points(stored.rows, averages, requirement, stored.answers)
     point, is_met = find_best_point(averages, SCORE_COLUMN_BY[by])
     if not is_met:
         raise StoreError("No point of the sweep meets the bound.")
@@ -79,9 +83,27 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if part == METHOD:
         return Fact(source=source, name=stored.sweep.recipes[int(row["line"])].title or "the recipe")
     if part == CERTAINTY:
-        return Fact(float(row.get("certainty", math.nan)), PERCENT, seed=0, source=f"{source}, 2,000 draws", digits=0)
+        source += f", {describe_draws(averages)}" if "by_image" in averages else ""
+        return Fact(float(row.get("certainty", math.nan)), PERCENT, seed=0, source=source, digits=0)
+    if part in (LEAD, TIES):
+        return _compare_best(stored, averages, point, SCORE_COLUMN_BY[by], part)
     number = float(row["x"] if part == VALUE else len(averages))
     return Fact(number, source=source, digits=_count_digits(number))
+
+
+def _compare_best(stored: StoredSweep, averages: pd.DataFrame, point: str, column: str, part: str) -> Fact:
+    """The lead of the best point over the next, or the number of ties. Raises StoreError if points are not compared."""
+    from merging.images.benchmarks.paired_scores import SEED
+    from merging.study.sweeps.best_points import compare_with_best
+
+    comparison = compare_with_best(stored.sweep, stored.rows, averages, point, column, stored.answers)
+    if not comparison.others:
+        raise StoreError(comparison.reason)
+    n, half = int(stored.rows.loc[stored.rows["point"] == point, "n"].sum()), str(averages["split"].iloc[0])
+    if part == TIES:
+        return Fact(len(comparison.ties), n=n, half=half, seed=SEED, source=f"{len(averages)} points", digits=0)
+    lead = comparison.others[0]
+    return Fact(lead.lead, POINTS, lead.lead_low, lead.lead_high, n, half, SEED, "family-wise interval")
 
 
 def _make_point_fact(
@@ -107,6 +129,7 @@ def _read_stored_sweep(context: LessonContext, alias: str) -> StoredSweep:
 
 
 def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
+    from merging.study.sweeps.best_points import read_point_answers
     from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.sweep_session import plan_sweep
     from merging.study.sweeps.sweep_tables import average_rows, sweep_table
@@ -120,7 +143,7 @@ def _read_fresh_sweep(context: LessonContext, alias: str) -> StoredSweep:
     if not points:
         raise StoreError("None of the sweep's points is stored. Open it on Sweeps and continue it.")
     rows = sweep_table(sweep, planned, points)
-    return StoredSweep(sweep, rows, average_rows(rows))
+    return StoredSweep(sweep, rows, average_rows(rows), read_point_answers(points, sample, context.benchmark))
 
 
 def _select_recipe_points(context: LessonContext, stored: StoredSweep, arguments: Mapping[str, Any]) -> pd.DataFrame:
@@ -141,17 +164,20 @@ def _read_score(context: LessonContext, stored: StoredSweep, row: pd.Series, ove
 
     half, source = str(row["split"]), f"{stored.sweep.recipes[int(row['line'])].title} at {row['x']:g}"
     seed = stored.sweep.seed if stored.sweep.images else None
+    point, rows = str(row["point"]), stored.rows[stored.rows["point"] == row["point"]]
+    answers = stored.answers.get(point) and {task: stored.answers[point][task] for task in rows["task"]}
+    draws = average_draws(context, point, answers, set(rows["task"][rows["in_domain"]]), over)
     if over == "h":
         ends = (h_score(row["in_low"], row["out_low"]), h_score(row["in_high"], row["out_high"]))
         n = int(row["n_in"] + row["n_out"])
-        return Fact(float(row["h_score"]), PERCENT, *ends, n, half, seed, source)
+        return Fact(float(row["h_score"]), PERCENT, *ends, n, half, seed, source, draws=draws)
     if over in SCORE_COLUMNS:
         value, low, high, n = (row[name] for name in SCORE_COLUMNS[over])
-        return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source)
+        return Fact(float(value), PERCENT, float(low), float(high), int(n), half, seed, source, draws=draws)
     context.list_tasks(over, ())  # raises LessonError if ``over`` is unknown
-    task_row = stored.rows[(stored.rows["point"] == row["point"]) & (stored.rows["task"] == over)].iloc[0]
+    task_row = rows[rows["task"] == over].iloc[0]
     ends = float(task_row["low"]), float(task_row["high"])
-    return Fact(float(task_row["accuracy"]), PERCENT, *ends, int(task_row["n"]), half, seed, source)
+    return Fact(float(task_row["accuracy"]), PERCENT, *ends, int(task_row["n"]), half, seed, source, draws=draws)
 
 
 def _read_reported_score(context: LessonContext, stored: StoredSweep, row: pd.Series, over: str) -> Fact:

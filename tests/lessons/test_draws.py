@@ -1,0 +1,131 @@
+"""Facts on the same images have the same resamples, from which the uncertainty of a change is computed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contexts import context_of
+from lesson_text import LESSON
+from small_sweeps import recipe, run
+
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import compare_models, interval_of, resample_accuracies
+from merging.study.runs import execute
+from merging.study.runs.run_answers import read_correctness
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.sweep import Axis, Sweep
+from merging.teaching import lesson_check, paper_verdict
+from merging.teaching.fact import Fact
+from merging.teaching.facts.fact_computation import compute_fact
+from merging.teaching.lesson import FactSpec, Paper
+from merging.teaching.lesson_context import LessonContext
+from merging.teaching.lesson_files import parse_lesson
+
+
+@pytest.fixture(scope="module")
+def context(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> LessonContext:
+    """A lesson whose two runs and sweep are computed on the tiny benchmark."""
+    store = Store(tmp_path_factory.mktemp("store"), libraries=(), benchmark=tiny_benchmark.digest)
+    plain = recipe(tiny_benchmark, edits=[], params={"scaling": 0.3})
+    for scaling in (0.3, 0.6):
+        merge = recipe(tiny_benchmark, edits=[], params={"scaling": scaling})
+        execute.execute(merge, store, benchmark=tiny_benchmark, context=context_of({}))
+    run(Sweep(recipes=(plain,), axes=(Axis("task_arithmetic.scaling", (0.0, 0.3, 0.6)),)), store, tiny_benchmark)
+    text = LESSON.replace('chain: "task_arithmetic:scaling=0.123"', 'chain: "task_arithmetic:scaling=0.6"')
+    text = text.replace("ta: {preset: task_arithmetic}", 'ta: {chain: "task_arithmetic:scaling=0.3"}')
+    return LessonContext(store, tiny_benchmark, parse_lesson(text, Path("small.yaml")))
+
+
+def fact(context: LessonContext, name: str, **arguments: Any) -> Fact:
+    found = compute_fact(FactSpec(name, arguments), context)
+    assert not found.missing, found.missing
+    return found
+
+
+def harmonic(inside: Any, outside: Any) -> Any:
+    return 2 * inside * outside / (inside + outside)
+
+
+def test_scores_of_runs_have_the_draws_of_their_answers(context: LessonContext) -> None:
+    answers = read_correctness(context.require_run("ta"), context.benchmark)
+    assert answers is not None
+    draws = resample_accuracies({"": answers})[""]
+    experts = set(context.benchmark.experts)
+    inside = np.mean([draws[task] for task in draws if task in experts], axis=0)
+    outside = np.mean([draws[task] for task in draws if task not in experts], axis=0)
+    for over, expected in (("in", inside), ("out", outside), ("circles", draws["circles"])):
+        np.testing.assert_allclose(fact(context, "accuracy", run="ta", over=over).draws, expected, atol=1e-12)
+    np.testing.assert_allclose(fact(context, "h_score", run="ta").draws, harmonic(inside, outside), atol=1e-12)
+
+
+def test_points_of_a_sweep_are_paired(context: LessonContext) -> None:
+    for over in ("in", "h"):
+        first, last = (fact(context, "swept", sweep="lam", at=value, over=over) for value in (0.0, 0.6))
+        assert first.draws is not None and last.draws is not None and first.draws.shape == (10_000,)
+        low, high = interval_of(last.draws - first.draws)
+        assert low <= last.value - first.value <= high
+    best = fact(context, "best", sweep="lam", by="h")
+    by_value = {value: fact(context, "swept", sweep="lam", at=value, over="h") for value in (0.0, 0.3, 0.6)}
+    chosen = by_value[fact(context, "best", sweep="lam", by="h", of="value").value]
+    assert (best.value, best.draws is not None) == (chosen.value, True)
+    np.testing.assert_array_equal(best.draws, chosen.draws)  # type: ignore[arg-type]
+
+
+def test_the_best_point_has_a_lead_and_ties(context: LessonContext) -> None:
+    scores = sorted(fact(context, "swept", sweep="lam", at=value, over="h").value for value in (0.0, 0.3, 0.6))
+    lead = fact(context, "best", sweep="lam", by="h", of="lead")
+    assert lead.value == pytest.approx(scores[-1] - scores[-2]) and lead.unit == "points"
+    assert lead.low < lead.value < lead.high and (lead.half, lead.seed) == ("choosing", 0)
+    ties = fact(context, "best", sweep="lam", by="h", of="ties")
+    assert (ties.value >= 1) == (lead.low <= 0) and ties.text in "012"
+    sure = fact(context, "best", sweep="lam", by="h", subject="in", least=0.1, of="certainty")
+    assert "10,000 resamples of the images (seed 0)" in sure.source
+
+
+def test_without_answers_the_interval_of_a_difference_is_unknown(
+    context: LessonContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paired = fact(context, "difference", run="nowhere", against="ta", over="in")
+    new, old = (read_correctness(context.require_run(alias), context.benchmark) for alias in ("nowhere", "ta"))
+    assert new is not None and old is not None
+    row = compare_models(new, old, list(context.benchmark.experts)).iloc[0]
+    assert (paired.value, paired.low, paired.high) == tuple(row[["difference", "low", "high"]])
+    assert paired.source.endswith("image by image")
+
+    monkeypatch.setattr("merging.teaching.facts.score_facts.read_correctness", lambda run, benchmark: None)
+    without = LessonContext(context.store, context.benchmark, context.lesson)
+    unknown = fact(without, "difference", run="nowhere", against="ta", over="in")
+    assert unknown.value == pytest.approx(paired.value) and not unknown.has_interval
+    assert unknown.source.endswith("without stored answers") and fact(without, "h_score", run="ta").draws is None
+    spec = FactSpec("difference", {"run": "nowhere", "against": "ta", "over": "in"})
+    paper = Paper("lwptv", "", {"": 3.0 * np.sign(unknown.value)}, "%", (spec,))
+    assert paper_verdict.judge_paper(paper, without) == "not reproduced here"
+    lesson = dataclasses.replace(context.lesson, facts={**context.lesson.facts, "change": spec})
+    problems = lesson_check.find_problems(lesson, LessonContext(context.store, context.benchmark, lesson))
+    assert any(text.startswith("The fact of change (difference) has no interval: ") for text in problems)
+
+
+def test_a_change_on_the_same_images_is_judged_by_its_own_draws(
+    context: LessonContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.02, 10_000)
+    first = Fact(0.6, "%", 0.56, 0.64, half="reporting", draws=0.6 + noise)
+    last = Fact(0.62, "%", 0.58, 0.66, half="reporting", draws=0.62 + noise + noise[::-1] / 10)
+    paper = Paper("lwptv", "", {"a": 1.0, "b": 2.0}, "%", (FactSpec("accuracy"),) * 2)
+
+    def judge(*facts: Fact) -> str:
+        left = list(facts)
+        monkeypatch.setattr(paper_verdict, "compute_fact", lambda spec, context: left.pop(0))
+        return paper_verdict.judge_paper(paper, context)
+
+    assert judge(first, last) == "same direction" and judge(last, first) == "other direction"
+    apart = "not reproduced here"
+    assert judge(first, dataclasses.replace(last, draws=None)) == apart
+    assert judge(first, dataclasses.replace(last, half="choosing")) == apart
+    assert judge(first, dataclasses.replace(last, seed=3)) == apart
+    assert judge(first, dataclasses.replace(last, draws=0.62 + noise + noise[::-1])) == apart
+    assert first == dataclasses.replace(first, draws=None) and "draws" not in repr(first)
