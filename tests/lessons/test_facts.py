@@ -180,6 +180,11 @@ def cell(context: Context, key: str, of: str, value: str, **where: Any) -> float
     return float(rows[value].iloc[0])
 
 
+def ablated(context: Context) -> float:
+    means = table(context, "ablation", "ablation", "ta").groupby("kind")["accuracy"].mean()
+    return float(means["linear weights"] - means["nothing"])
+
+
 PLAIN: list[tuple[str, dict[str, Any], Callable[[Context], float]]] = [
     ("accuracy", {"run": "ta", "over": "out"}, lambda c: mean(c, "ta", False)),
     ("accuracy", {"run": "pretrained", "over": "in"}, lambda c: mean(c, "pretrained", True)),
@@ -197,6 +202,7 @@ PLAIN: list[tuple[str, dict[str, Any], Callable[[Context], float]]] = [
     ("cosine", {"first": "digits", "second": "street"}, cosine),
     ("drift", {"run": "ta"}, lambda c: sum(final_drift(c, "ta").values()) / 8),
     ("correlation", {"runs": ["ta", "lw"]}, pearson),
+    ("ablated", {"run": "ta", "kind": "linear weights"}, ablated),
     ("put_back", {"run": "ta", "over": "out", "part": "block 0"},
      lambda c: cell(c, "put_back", "changes", "change", name="block 0", over="out of domain")),
     ("retained", {"method": "Task Arithmetic", "experts": 4}, retained),
