@@ -1,4 +1,4 @@
-"""Models from the best to the worst, and which of them cannot be told apart: a compact letter display."""
+"""Models from the best to the worst, and which of them cannot be distinguished: a compact letter display."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from viz.parts import axes, lanes, legends, series
 LETTER = re.compile(r"[a-zA-Z][₀-₉]*")
 HOVER = (
     "<b>{name:markup}</b><br>{score}: {value:percent}[ ({low:percent} to {high:percent})][<br>{n:count} images]"
-    "<br>letters: {letters}<br>cannot be told from {ties:markup}"
+    "<br>letters: {letters}[<br>cannot be distinguished from {ties:markup}]"
 )
 FORMATS = {"markup": str}  # of texts that are escaped
 MAX_NAMED = 5  # models that a hover text names
 MAX_NAME = 34  # characters at the axis
 ROW, LETTER_SHARE, MIN_SHARE, MAX_SHARE = 26, 0.035, 0.08, 0.45  # px; shares of the width for letters
-NOTE = "Models with a dot on the same line, which has a letter, cannot be told apart."
+NOTE = "Models with a dot on the same line cannot be distinguished."
 
 
 @chart(
-    title="Runs that cannot be told apart",
-    question="Which of these runs can be told apart?",
+    title="Runs that cannot be distinguished",
+    question="Which of these runs can be distinguished?",
     columns=("run", "label", "kind", "value", "low", "high", "letters"),
     optional=("adapts_on_test", "n"),
     rows=("run",),
@@ -40,7 +40,7 @@ def score_letters(table: pd.DataFrame, *, score: str = "Score") -> Picture:
     """A dot with its interval for each model, the best on top, and a line with dots for each letter of the models.
 
     Columns: value (the score), letters (one after another, some with an index; models share one if and only if they
-    cannot be told apart). ``score`` is the score's name.
+    cannot be distinguished). ``score`` is the score's name.
     """
     rows = series.require_finite_rows(table, "value", empty_reason="no model has a score")
     rows = rows.sort_values("value", ascending=False, kind="stable").reset_index(drop=True)
@@ -56,7 +56,7 @@ def score_letters(table: pd.DataFrame, *, score: str = "Score") -> Picture:
     for kind, style in theme.KINDS.items():
         if len(of_kind := rows[rows["kind"] == kind]):
             fig.add_trace(series.marks(
-                of_kind, "value", "row", style, HOVER, picks=("run",), formats=FORMATS, size=10, name=KIND_NAMES[kind],
+                of_kind, "value", "row", style, HOVER, picks=("run",), formats=FORMATS, size=7, name=KIND_NAMES[kind],
                 legendgroup=kind, error_x=series.interval(of_kind, "value", style.color),
             ))  # fmt: skip
     for place, letter in enumerate(letters):
@@ -74,18 +74,18 @@ def score_letters(table: pd.DataFrame, *, score: str = "Score") -> Picture:
         shapes=[tint | {"xref": "paper"} for tint in lanes.tints(len(rows))],
         annotations=axes.make_note(NOTE, 50)[0],
     )  # fmt: skip
-    alt, left = _describe_ends(rows, score, len(letters)), max(map(theme.text_width, names)) + 40
+    alt, left = _describe_ends(rows, score, len(letters)), max(map(theme.text_width, names)) + 30
     return legends.add_legend(fig, alt, len(rows) * ROW + 110, zoom_key=score, left=left, below=76, wide=True)
 
 
 def _name_ties(rows: pd.DataFrame, own_letters: list[list[str]]) -> list[str]:
-    """For each row the models that share a letter with it, escaped; "nothing else" if there are none."""
+    """For each row the models that share a letter with it, escaped; empty if there are none."""
     letter_sets, labels = [set(own) for own in own_letters], list(rows["label"])
     ties = [
         [label for other, label in enumerate(labels) if other != row and own & letter_sets[other]]
         for row, own in enumerate(letter_sets)
     ]
-    return [first_few(others, MAX_NAMED) if others else "no other one" for others in ties]
+    return [first_few(others, MAX_NAMED) for others in ties]
 
 
 def _describe_ends(rows: pd.DataFrame, score: str, lines: int) -> str:
@@ -94,4 +94,4 @@ def _describe_ends(rows: pd.DataFrame, score: str, lines: int) -> str:
         for row in (rows.iloc[0], rows.iloc[-1])
     )
     words = f"{plural(len(rows), 'model')} by {clean_text(score, 40)}, the best first, from {best} to {worst}, joined"
-    return f"{words} by {plural(lines, 'line')} where they cannot be told apart."
+    return f"{words} by {plural(lines, 'line')} where they cannot be distinguished."

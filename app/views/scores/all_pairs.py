@@ -1,4 +1,4 @@
-"""The section of Scores on the runs that can be told apart: every pair of them, on the same images."""
+"""The section of Scores on the runs that can be distinguished: every pair of them, on the same images."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ MARKS_NOTE = " What is marked † or ‡ is explained at the top."
 NOTE = (
     "On the {part}. Paired: all answer the same {n:,} images, which are drawn again {draws:,} times within each data "
     "set (seed {seed}), the same ones for all. The family-wise intervals hold for {pairs} at once with 95% (max-|T| "
-    "over all pairs in the figure); two runs are told apart if theirs excludes zero. The pairwise interval is that of "
-    "one pair alone, for a data set Newcombe's.{more}"
+    "over all pairs in the figure); two runs are distinguished if theirs excludes zero. The pairwise interval is that "
+    "of one pair alone, for a data set Newcombe's.{more}"
 )
 POINTS_COLUMNS = {
-    "difference": "Difference", "low": "Low", "high": "High", "family_low": "Family: low", "family_high": "Family: high"
+    "difference": "Difference", "low": "Pair: low", "high": "Pair: high", "family_low": "Family: low",
+    "family_high": "Family: high",
 }  # fmt: skip
 
 
@@ -61,14 +62,14 @@ def draw_all_pairs(runs: Sequence[Run], averages: pd.DataFrame, stored: Sequence
     rows = rows.assign(letters=rows["run"].map(found.letters), n=n)
     names = _name_models(rows)
     sentence = _describe_best(found, [run.id for run in chosen], names, score if over in AVERAGES.values() else "")
+    sentence += MARKS_NOTE if page_text.marks_in_words(chosen) else ""
     more = REFERENCES_NOTE if len(models) > len(chosen) else ""
-    more += MARKS_NOTE if page_text.marks_in_words(chosen) else ""
     note = NOTE.format(
         part=samples.scored_part(), n=n, draws=DRAWS, seed=SEED, pairs=plural(len(found.pairs), "pair"), more=more
     )
     st.markdown(sentence)
     chart_view.draw_chart(
-        "score_letters", rows, name="scores_told_apart", question_drawn=True, score=score, sources=list(runs),
+        "score_letters", rows, name="scores_pairs", question_drawn=True, score=score, sources=list(runs),
         description=f"{sentence} {note}",
     )  # fmt: skip
     _draw_pairs(found.pairs, names, n)
@@ -123,7 +124,7 @@ def _name_models(rows: pd.DataFrame) -> dict[str, str]:
 
 
 def _describe_best(found: AllPairs, chosen: Collection[str], names: Mapping[str, str], score: str) -> str:
-    """A sentence on the best of the ``chosen`` runs, how many cannot be told from it, and the next one."""
+    """A sentence on the best of the ``chosen`` runs, how many cannot be distinguished from it, and the next one."""
     pairs = found.pairs[found.pairs["first"].isin(chosen) & found.pairs["second"].isin(chosen)]
     best = paired_scores.tell_from_best(
         replace(found, order=tuple(name for name in found.order if name in chosen), pairs=pairs)
@@ -132,13 +133,17 @@ def _describe_best(found: AllPairs, chosen: Collection[str], names: Mapping[str,
     value = percent(found.scores.set_index("model")["value"][best.best])
     ties, others = len(best.ties), len(chosen) - 1
     if others == 1:
-        told = f"it {'cannot' if ties else 'can'} be told from the other run"
+        verdict = f"the other run {'cannot' if ties else 'can'} be distinguished from it"
+    elif ties == others:
+        verdict = "no other run can be distinguished from it"
+    elif ties:
+        verdict = f"{ties:,} of the {others:,} others cannot be distinguished from it"
     else:
-        told = f"{ties:,} of the {others:,} others cannot be told from it" if ties else "all others can be told from it"
+        verdict = "all others can be distinguished from it"
     points, low, high = (page_text.format_signed(100 * end) for end in (best.difference, best.low, best.high))
     score = score[0].lower() + score[1:] if score.startswith("Mean") else score or "accuracy"
     return (
-        f"{first} has the highest {score} of these runs, {value}; {told}. Its difference to the next, {second}, is "
+        f"{first} has the highest {score} of these runs, {value}; {verdict}. Its difference to the next, {second}, is "
         f"{points} points (family-wise 95% interval {low} to {high})."
     )
 
@@ -153,7 +158,7 @@ def _draw_pairs(pairs: pd.DataFrame, names: Mapping[str, str], n: int) -> None:
         "first": st.column_config.TextColumn("Higher", pinned=True),
         "second": "Lower",
         **{key: number(title, format="%+.1f", help="Percentage points") for key, title in POINTS_COLUMNS.items()},
-        "differs": "Told apart",
+        "differs": "Distinguished",
         "n": number("n", format="localized"),
     }
     page_parts.draw_table(table, "Differences of all pairs with intervals", columns, "auto")
