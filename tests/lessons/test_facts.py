@@ -238,7 +238,7 @@ def test_a_paired_interval_is_narrower_than_one_of_independent_models(small: Con
     one, other = (fact(small, "accuracy", run=alias, over="out") for alias in ("lw", "ta"))
     apart = math.hypot(one.value - one.low, other.high - other.value)
     assert 0 < paired.value - paired.low < 0.9 * apart
-    assert paired.half == "reporting" and paired.n == 1680
+    assert paired.half == "reporting" and paired.n == 6 * 480 + 370
 
 
 def test_the_best_on_new_images_is_held_against_the_choosing_half(small: Context) -> None:

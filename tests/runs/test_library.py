@@ -6,6 +6,7 @@ import gzip
 import json
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,7 +15,7 @@ from merging.base.errors import StoreError
 from merging.base.files.atomic import is_whole, seal
 from merging.base.files.records import write_json
 from merging.base.files.tables import PACKED_SUFFIX, read_table, write_table
-from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.presets import LEARNING, PRESETS, find_preset, list_partners
 from merging.study.analysis import measurement_store as stored_measurements
 from merging.study.runs import edit_pairs
@@ -23,6 +24,7 @@ from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.reference_models import find_references
 from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run import PRECOMPUTED, SALIENCY
+from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
@@ -93,6 +95,39 @@ def test_every_sweep_is_there_and_complete(benchmark, store):
         found = KnownPoints(planned, store, benchmark, sample).read_points().values()
         assert len(found) == len({one.name for one in planned})
         assert all(point.provenance == PRECOMPUTED for point in found)
+
+
+@pytest.mark.full
+def test_answers_of_every_run_give_exactly_its_scores(benchmark, store):
+    scored = [run for run in store.list_runs() if run.has_scores]
+    assert len(scored) > len(RUNS)  # with the references
+    for run in scored:
+        for split in SPLITS:
+            answers, scores = read_run_answers(run, benchmark, split), run.scores[run.scores["split"] == split]
+            assert answers is not None, run.id
+            assert list(answers) == [task.key for task in benchmark.tasks], run.id
+            for row in scores.to_dict("records"):
+                one = answers[row["task"]]
+                assert (one.predicted.shape, one.margin.shape) == ((len(one.models), row["n"]),) * 2, run.id
+                assert round(one.is_right.sum() / len(one.models)) == row["correct"], run.id
+                assert one.correctness.mean() == pytest.approx(row["accuracy"], rel=1e-12), run.id
+                clear = np.abs(one.margin) > 1e-3
+                assert ((one.margin > 0) == one.is_right)[clear].all(), run.id
+        assert len(run.scores) == 2 * len(benchmark.tasks), run.id
+
+
+def test_predictions_of_every_point_give_its_scores(benchmark, store):
+    for wanted in plan_sweeps(benchmark):
+        planned, sample = sweep_session.plan_sweep(wanted, benchmark), wanted.sample.normalize_on(benchmark)
+        sampled = points.SampledBenchmark.from_benchmark(benchmark, sample)
+        found = KnownPoints(planned, store, benchmark, sample).read_points()
+        assert found
+        for point in found.values():
+            right = point.read_correctness(sampled)
+            assert right is not None and list(right) == point.scores["task"].tolist(), point.name
+            for row in point.scores.to_dict("records"):
+                assert len(right[row["task"]]) == row["n"], point.name
+                assert right[row["task"]].mean() == pytest.approx(row["accuracy"], rel=1e-12), point.name
 
 
 def test_every_reference_is_there(benchmark, store):
