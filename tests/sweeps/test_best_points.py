@@ -55,8 +55,8 @@ def answer() -> dict[str, dict[str, Any]]:
 
 def rows_of(answers: Answers) -> pd.DataFrame:
     cells = [
-        (0, point, "", "CPU", "choosing", float(point), task, right.sum(), N, right.mean(), *wilson(int(right.sum()), N),
-         task in INSIDE)
+        (0, point, "", "CPU", "choosing", float(point), task, right.sum(), N, right.mean(),
+         *wilson(int(right.sum()), N), task in INSIDE)
         for point, by_task in answers.items()
         for task, right in by_task.items()
     ]  # fmt: skip
