@@ -13,6 +13,7 @@ from app.reading import listed_models, page_data
 from app.session.job_queue import session_name
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
+from merging.images.benchmarks.answers import Scored
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
@@ -83,7 +84,7 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
             sampled = SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
             models = (
-                StoredModel(title, scored.scores, scored.device, scored.read_correctness(sampled))
+                StoredModel(title, Scored(scored.scores, scored.read_correctness(sampled)), scored.device)
                 for title, scored in ((recipe.title, point), (name, other))
             )
             return Preview.from_stored(*models, list(opened.experts), titles)
