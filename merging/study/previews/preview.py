@@ -95,7 +95,7 @@ class Preview:
         columns = ["task", "n"]
         if model.scored.scores[columns].to_numpy().tolist() != reference.scored.scores[columns].to_numpy().tolist():
             return None
-        changes = compare_scored(*(Scored(one.scores, one.correctness) for one in (model, reference)), in_domain)
+        changes = compare_scored(model.scored, reference.scored, in_domain)
         return cls(
             tables={CHANGES_TABLE: name_changes(changes, titles)},
             n=int(model.scored.scores["n"].sum()),
