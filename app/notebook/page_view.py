@@ -39,7 +39,8 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "learning?loss and gain": "learning_loss entropy_loss accuracy_steps learning_arrows",
     "learning?modules": "feature_shift router_confusion routing_own routing_map routing_image",
     "learning?masks": "localization_map localization_overlap", "learning?storage": "storage_parts",
-    "scores?runs": "id_ood_scatter task_accuracy storage", "compare?scores": "compare_scores",
+    "scores?runs": "id_ood_scatter task_accuracy score_letters storage",
+    "compare?scores": "compare_scores",
     "compare?charts": "compare_cells compare_tensor compare_spectrum compare_distance",
 }  # fmt: skip
 CHART_VIEWS = {chart: place for place, charts in VIEWS.items() for chart in charts.split()}

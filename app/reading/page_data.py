@@ -19,6 +19,7 @@ from app.session import benchmark_choice as session_benchmark
 from app.session.job_queue import SessionQueue, session_name
 from merging.base import settings
 from merging.base.errors import CheckpointError, MergingError, TaskError
+from merging.images.benchmarks.answers import Scored, SplitAnswers
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.images.benchmarks.metrics import Summary, individual, summarize
 from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
@@ -28,7 +29,6 @@ from merging.study.runs.run_store import Store
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.answers import SplitAnswers
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.images.benchmarks.paired_scores import Correctness
     from merging.sharing.catalog.model_set_store import ModelSet
@@ -204,6 +204,11 @@ def _cached_answers(path: str, created: str | None, digest: str, _run: Run) -> M
 def correctness(run: Run) -> Correctness | None:
     """{data set: (n,)}: whether the run is right, see ``SplitAnswers.correctness``; None if not stored."""
     return None if (found := answers(run)) is None else {task: one.correctness for task, one in found.items()}
+
+
+def scored(run: Run) -> Scored | None:
+    """A run's accuracies on the reporting half with its answers; None if the run was not evaluated."""
+    return None if (table := scores(run)) is None else Scored(table, correctness(run))
 
 
 def run_table(run_id: str, name: str) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from app.reading import listed_models, page_data
 from app.session.job_queue import session_name
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
+from merging.images.benchmarks.answers import Scored
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
@@ -81,7 +82,11 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
             other, name = (_find_scores(reference.id), reference.name) if reference else (None, "")
         if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
-            models = _describe_stored(recipe.title, point), _describe_stored(name, other)
+            sampled = SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
+            models = (
+                StoredModel(title, Scored(scored.scores, scored.read_correctness(sampled)), scored.device)
+                for title, scored in ((recipe.title, point), (name, other))
+            )
             return Preview.from_stored(*models, list(opened.experts), titles)
     return None
 
@@ -97,11 +102,6 @@ def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:
 def _find_scores(run_id: str) -> Point | None:
     """The stored scores of a run on the whole choosing half, or of the sweep's point that is the same merge."""
     return find_scores_of_merge(page_data.store(), run_id, page_data.benchmark(), PointSample())
-
-
-def _describe_stored(title: str, point: Point) -> StoredModel:
-    sampled = SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
-    return StoredModel(title, point.scores, point.device, point.read_correctness(sampled))
 
 
 def _find_pretrained(opened: OpenedRecipe) -> Run | None:

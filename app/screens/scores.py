@@ -11,6 +11,7 @@ from app.reading import expert_names, page_data, samples, score_tables
 from app.session import address, pages, run_choice, selection
 from app.views.scores import (
     ablation_views,
+    all_pairs,
     claim_counts,
     experiment_link,
     imported_chart,
@@ -107,6 +108,7 @@ def draw_runs(groups: list[list[Run]], stored: list[Run]) -> None:
     )
     unknown_task.draw_unknown_task(runs)
     draw_numbers(averages)
+    all_pairs.draw_all_pairs(runs, averages, stored)
     stored_size.draw_stored_size(runs)
     draw_recipes(runs)
 

@@ -128,6 +128,7 @@ ADDRESS = [
         "Whether accuracies are relative to the experts'.",
         True,
     ),
+    Parameter(COMPARED_SCORE := "compared_score", "Scores", "The score by which runs are distinguished.", True),
     Parameter(EXPERT_GROUP := "expert_group", "Scores", "The experts whose merges are shown.", True),
     Parameter(EDIT := "edit", "Scores", "The edit before the merges, as in a chain."),
     Parameter(VARIANT := "variant", "Scores", "The ablation shown with the base and the full method.", True),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from merging.base.text import first_few, plural, printable, size_text
-from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, compare_models, subtract_scores
+from merging.images.benchmarks.answers import Scored, compare_scored
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 from merging.study.analysis.measurement_store import StoredMeasurement, find_measurement_result
 from merging.study.analysis.opposed_signs import share_opposed
@@ -115,7 +117,9 @@ def compare_with_pretrained(evidence: RunEvidence) -> RunFact | None:
             continue
         count, n, points, low, high = (row[name] for name in ("tasks", "n", "difference", "low", "high"))
         sample = f"{_interval_text(low, high)}{plural(count, 'task')}, n = {n:,}"
-        if low <= 0 <= high:
+        if math.isnan(low):
+            phrases.append(f"differs by {_signed(points)} points {scope} (no interval; {sample})")
+        elif low <= 0 <= high:
             phrases.append(f"shows no clear difference {scope} ({_signed(points)} points, {sample})")
         else:
             phrases.append(f"{'gains' if points > 0 else 'loses'} {abs(points):.1f} points {scope} ({sample})")
@@ -135,16 +139,13 @@ def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str,
     import pandas as pd
 
     tasks = [task for task in read_scores(evidence.run) if task in read_scores(other) and only in ("", task)]
-    answers = [
-        None if evidence.benchmark is None else read_correctness(run, evidence.benchmark)
-        for run in (evidence.run, other)
-    ]
-    if answers[0] is not None and answers[1] is not None:
-        own, others = ({task: one[task] for task in tasks} for one in answers if one is not None)
-        table = compare_models(own, others, evidence.run.experts)
-    else:
-        scores, of_other = (pd.DataFrame(read_scores(run)[task] for task in tasks) for run in (evidence.run, other))
-        table = subtract_scores(scores, of_other, evidence.run.experts)
+
+    def read_scored(run: Run) -> Scored:
+        answers = None if evidence.benchmark is None else read_correctness(run, evidence.benchmark)
+        right = None if answers is None else {task: answers[task] for task in tasks if task in answers}
+        return Scored(pd.DataFrame(read_scores(run)[task] for task in tasks), right)
+
+    table = compare_scored(read_scored(evidence.run), read_scored(other), evidence.run.experts)
     percent = ["accuracy", "reference", "difference", "low", "high"]
     table[percent] = (100 * table[percent]).round(9)
     rows: list[Any] = table.to_dict("records")

@@ -66,7 +66,7 @@ def test_images_without_answers(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, CAT, TIES), compare_view="images")
     assert not at.exception
     assert charts(at) == 0
-    assert f"These are not stored of **{CAT}**: its scores come from elsewhere" in words(at)
+    assert f"These are not stored for **{CAT}**: its scores come from elsewhere" in words(at)
 
 
 def test_small_p_values_are_readable() -> None:

@@ -139,7 +139,7 @@ def test_scores_without_answers_have_no_intervals(open_app: Any, compared: Path)
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
-    assert f"These are not stored of **{CAT}**: its scores come from elsewhere" in words(at)
+    assert f"These are not stored for **{CAT}**: its scores come from elsewhere" in words(at)
 
 
 def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:

@@ -20,7 +20,7 @@ PAGES = ("home", "merge", "masks", "scores")
 # Pages
 
 
-@pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 1), ("masks", 2), ("scores", 3)])
+@pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 1), ("masks", 2), ("scores", 4)])
 def test_page_with_a_library(look: Any, library: Path, page: str, drawn: int) -> None:
     at = look(page, library)
     assert not at.exception

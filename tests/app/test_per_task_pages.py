@@ -56,12 +56,13 @@ def test_scores_mark_it_and_say_why(page):
     assert numbers[ids[1]] == "merge"
     assert any("one model per task" in option for option in at.multiselect(key="compare").options)
     drawn = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
-    scatter, tasks, storage = drawn
+    scatter, tasks, letters, storage = drawn
     marks = {trace["name"]: trace for trace in scatter["data"] if trace.get("mode") == "markers"}
     (marked,) = (trace for name, trace in marks.items() if "one model per task" in name)
     assert "DOUBLES" in marked["text"][0]
     assert "one model per task" in marked["text"][0]
     assert marked["marker"]["symbol"] != marks["Merge"]["marker"]["symbol"]
+    assert "DOUBLES ‡" in letters["layout"]["yaxis"]["ticktext"]
     assert "DOUBLES (one model per task)" in {trace["name"] for trace in tasks["data"]}
     assert "DOUBLES (one model per<br>task)" in storage["layout"]["yaxis"]["ticktext"]
 

@@ -149,13 +149,8 @@ def _compare_accuracy(first: str, second: str, over: str) -> Comparison | None:
 
 def compare_runs(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs on the same images; without the answers of both, the interval is unknown."""
-    right, of_second = page_data.correctness(first), page_data.correctness(second)
-    if right is not None and of_second is not None:
-        return accuracy_facts.compare_answers(right, of_second, first.experts, over)
-    scores, others = page_data.scores(first), page_data.scores(second)
-    if scores is None or others is None:
-        return None
-    return accuracy_facts.compare_scores(scores, others, first.experts, over)
+    scored, others = page_data.scored(first), page_data.scored(second)
+    return accuracy_facts.compare_scores(scored, others, first.experts, over) if scored and others else None
 
 
 def _compare_storage(first: str, second: str) -> Comparison:

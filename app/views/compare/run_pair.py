@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.reading import measurements, page_data
 from app.session import run_styles
-from merging.images.benchmarks import paired_scores
+from merging.images.benchmarks.answers import compare_scored
 from merging.images.benchmarks.metrics import summarize, wilson
 from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
@@ -104,12 +104,9 @@ def _compare_runs(
     id_a: str, id_b: str, digest: str, groups: Groups, with_h_score: bool, _pair: RunPair
 ) -> pd.DataFrame:
     """The differences B minus A; without the answers of both from accuracies alone, without intervals."""
-    correct_a, correct_b = page_data.correctness(_pair.a), page_data.correctness(_pair.b)
-    if correct_a is not None and correct_b is not None:
-        table = paired_scores.compare_models(correct_b, correct_a, *groups)
-    else:
-        scores = (page_data.scores(run) for run in (_pair.b, _pair.a))
-        table = paired_scores.subtract_scores(*scores, *groups)
+    scored_b, scored_a = page_data.scored(_pair.b), page_data.scored(_pair.a)
+    assert scored_a is not None and scored_b is not None  # only evaluated runs are compared
+    table = compare_scored(scored_b, scored_a, *groups)
     columns = {"over": "scope", "accuracy": "b", "reference": "a"}
     table = table.rename(columns=columns)[["scope", "a", "b", "difference", "low", "high", "p", "n"]]
     return table if with_h_score else table[table["scope"] != H_SCORE]

@@ -23,8 +23,8 @@ COMMON_AVERAGES_NOTE = (
     "over data sets that are in domain for both, or out of domain for both, so n is the same for A and B."
 )
 NO_ANSWERS = (
-    "Intervals of the difference need the answers to each image. These are not stored of {}: its scores come from "
-    "elsewhere, or it was not evaluated. Merge its recipe again to have them."
+    "Intervals of the difference need the answers to each image. These are not stored for {}: its scores come from "
+    "elsewhere, or it was not evaluated on this benchmark."
 )
 
 

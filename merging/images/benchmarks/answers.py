@@ -10,18 +10,20 @@ import base64
 import contextlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from merging.base.errors import StoreError
 from merging.base.files.tables import Columns, Table
-from merging.images.benchmarks.paired_scores import Correctness
+from merging.images.benchmarks.paired_scores import Correctness, compare_models, subtract_scores
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from merging.images.benchmarks.benchmark import Benchmark
 
 ANSWERS = "answers"  # the name of the table
@@ -55,6 +57,22 @@ class SplitAnswers:
         """The share of the models that predict each image's class (n,): 1 or 0 if there is one model."""
         share: NDArray[np.float64] = self.is_right.mean(axis=0)
         return share
+
+
+class Scored(NamedTuple):
+    """A model's scores (task, accuracy, n), and its answers if they are stored."""
+
+    scores: pd.DataFrame
+    correctness: Correctness | None
+
+
+def compare_scored(
+    first: Scored, second: Scored, in_domain: Collection[str], out_of_domain: Collection[str] | None = None
+) -> pd.DataFrame:
+    """The table of ``compare_models``; without the answers of both models, intervals and p are NaN."""
+    if first.correctness is not None and second.correctness is not None:
+        return compare_models(first.correctness, second.correctness, in_domain, out_of_domain)
+    return subtract_scores(first.scores, second.scores, in_domain, out_of_domain)
 
 
 def pack_numbers(numbers: NDArray[Any], dtype: np.dtype[Any]) -> str:

@@ -370,8 +370,10 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     pairs = pd.DataFrame(_subtract_pairs(values, draws), columns=["a", "b", *PAIR_COLUMNS[2:]])
     if over not in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE):
         right = _stack(models, over)[ranks]
-        if _is_whole(right):
-            pairs["low"], pairs["high"] = _newcombe_of_pairs(right, pairs["a"].to_numpy(), pairs["b"].to_numpy())
+        a, b, is_whole = pairs["a"].to_numpy(), pairs["b"].to_numpy(), np.array([_is_whole(row) for row in right])
+        is_single = is_whole[a] & is_whole[b]  # a pair of one model each has the interval that it has by itself
+        for name, ends in zip(("low", "high"), _newcombe_of_pairs(right, a, b), strict=True):
+            pairs[name] = np.where(is_single, ends, pairs[name])
     letters = _assign_letters(len(names), pairs.loc[pairs["differs"], ["a", "b"]].to_numpy().tolist())
     pairs.insert(0, "first", [names[a] for a in pairs.pop("a")])
     pairs.insert(1, "second", [names[b] for b in pairs.pop("b")])

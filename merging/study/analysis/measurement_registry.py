@@ -92,6 +92,7 @@ MEASUREMENTS = {
             "put_back",
             "What putting weights back gives",
             "merging.study.measurements.put_back:measure_put_back",
+            version=2,
             seconds=300.0,
         ),
         Measurement(
@@ -109,7 +110,9 @@ MEASUREMENTS = {
         Measurement(
             "modules", "Modules on the reporting half", "merging.study.measurements.modules_on_images:measure_modules"
         ),
-        Measurement("depths", "Answers by depth", "merging.study.measurements.depths:measure_depths", seconds=60.0),
+        Measurement(
+            "depths", "Answers by depth", "merging.study.measurements.depths:measure_depths", version=2, seconds=60.0
+        ),
         Measurement(
             "feature_bank",
             "Features for finding neighbors",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from merging.images.benchmarks.answers import Scored, compare_scored
 from merging.images.benchmarks.paired_scores import (
     IN_DOMAIN,
     OUT_OF_DOMAIN,
@@ -16,7 +17,6 @@ from merging.images.benchmarks.paired_scores import (
     compare_models,
     interval_of,
     resample_accuracies,
-    subtract_scores,
 )
 from merging.study.paper_facts.comparison import PAIRED_IMAGES, Comparison, Floats, compare_pairs
 from merging.study.trials.row_answers import join_rows
@@ -41,9 +41,9 @@ def compare_answers(
     return _make_comparison(compare_models(first, second, in_domain), over, half)
 
 
-def compare_scores(first: pd.DataFrame, second: pd.DataFrame, in_domain: Collection[str], over: str) -> Comparison:
-    """As ``compare_answers``, from scores without the answers to each image: the interval is unknown (NaN)."""
-    return _make_comparison(subtract_scores(first, second, in_domain), over, REPORTING)
+def compare_scores(first: Scored, second: Scored, in_domain: Collection[str], over: str) -> Comparison:
+    """As ``compare_answers``; without the answers of both models, the interval is unknown (NaN)."""
+    return _make_comparison(compare_scored(first, second, in_domain), over, REPORTING)
 
 
 def _make_comparison(rows: pd.DataFrame, over: str, half: str) -> Comparison:

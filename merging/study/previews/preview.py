@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from merging.images.benchmarks.paired_scores import AVERAGE, Correctness, compare_models, subtract_scores
+from merging.images.benchmarks.answers import Scored, compare_scored
+from merging.images.benchmarks.paired_scores import AVERAGE
 from merging.study.previews.preview_samples import HALF, PreviewSample
 
 if TYPE_CHECKING:
@@ -26,12 +27,11 @@ def name_changes(changes: pd.DataFrame, titles: Mapping[str, str]) -> pd.DataFra
 
 
 class StoredModel(NamedTuple):
-    """A model's name, its stored scores (task, accuracy, n), their device, and its answers {task: (n,)} if stored."""
+    """A model's name, its stored scores, and their device."""
 
     title: str
-    scores: pd.DataFrame
+    scored: Scored
     device: str
-    correctness: Correctness | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -93,15 +93,12 @@ class Preview:
         None if their images differ. ``in_domain`` are the experts' tasks, ``titles`` those of all tasks.
         """
         columns = ["task", "n"]
-        if model.scores[columns].to_numpy().tolist() != reference.scores[columns].to_numpy().tolist():
+        if model.scored.scores[columns].to_numpy().tolist() != reference.scored.scores[columns].to_numpy().tolist():
             return None
-        if model.correctness is not None and reference.correctness is not None:
-            changes = compare_models(model.correctness, reference.correctness, in_domain)
-        else:
-            changes = subtract_scores(model.scores, reference.scores, in_domain)
+        changes = compare_scored(model.scored, reference.scored, in_domain)
         return cls(
             tables={CHANGES_TABLE: name_changes(changes, titles)},
-            n=int(model.scores["n"].sum()),
+            n=int(model.scored.scores["n"].sum()),
             sample=PreviewSample(),
             device=" and ".join(dict.fromkeys((model.device, reference.device))),
             title=model.title,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 FACTS, RECIPE = "run.json", "recipe.yaml"
 SALIENCY = "saliency"  # the table of edits that prune whole tensors by their saliency
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # raised whenever runs that are stored lack something that this version needs
 RUN_SEPARATOR = "+"  # between two ids
 THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
 RUN_KINDS = ("merge", "pretrained", "expert", "multitask")

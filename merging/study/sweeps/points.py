@@ -93,6 +93,7 @@ class SampledBenchmark(Benchmark):
     _cached: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _labels: dict[str, NDArray[np.int64]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def from_benchmark(cls, benchmark: Benchmark, sample: PointSample) -> Self:
@@ -112,9 +113,11 @@ class SampledBenchmark(Benchmark):
 
     def sample_labels(self, key: str) -> NDArray[np.int64]:
         """The labels (n,) of the sampled images of a task; ``load_labels`` gives those of the whole split."""
-        labels = self.load_labels(key, self.sample.split)
-        indices = self._sample_indices(len(labels))
-        return labels if indices is None else labels[indices]
+        if key not in self._labels:
+            labels = self.load_labels(key, self.sample.split)
+            indices = self._sample_indices(len(labels))
+            self._labels[key] = labels if indices is None else labels[indices]
+        return self._labels[key]
 
     def _sample_indices(self, n: int) -> NDArray[np.int64] | None:
         """The sorted indices of the sampled images among n; None for all."""
