@@ -103,7 +103,7 @@ class SweepResults(SweepPoints):
 
     @cached_property
     def answers(self) -> Answers:
-        """The stored answers of the points. Raises StoreError if they are damaged."""
+        """The answers of the points, without those that are not stored or are damaged."""
         return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
 
     @cached_property

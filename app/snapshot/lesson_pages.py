@@ -22,7 +22,7 @@ from merging.teaching.fill import fill_facts
 from merging.teaching.goals import is_met
 from merging.teaching.lesson import Guess, Lesson, Paper, Step
 from merging.teaching.lesson_context import LessonContext
-from merging.teaching.paper_verdict import judge_paper
+from merging.teaching.paper_verdict import describe_change, judge_paper
 
 CELLS_CHART, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
@@ -168,9 +168,12 @@ def _make_paper(paper: Paper, context: LessonContext) -> StaticPaper:
         source=next((full for name, full in SOURCES.items() if _source_key(name) == paper.source), paper.source),
         where=paper.where,
         unit=paper.unit,
-        rows=tuple(
-            (name, f"{value:g} {paper.unit}".strip(), fact.long_text)
-            for (name, value), fact in zip(paper.says.items(), ours, strict=True)
+        rows=(
+            *(
+                (name, f"{value:g} {paper.unit}".strip(), fact.long_text)
+                for (name, value), fact in zip(paper.says.items(), ours, strict=True)
+            ),
+            *describe_change(paper, ours),
         ),
         verdict=judge_paper(paper, context),
     )

@@ -140,9 +140,9 @@ def power_in_words(claim: Claim, comparison: Comparison | None, verdict: Verdict
     smallest = f"{comparison.smallest_visible:.{comparison.digits}f}{unit}"
     printed = claim.difference.lstrip(f"+{page_text.MINUS}")
     if printed and _difference_unit(claim.unit) == unit and float(printed) < comparison.smallest_visible:
-        sample = comparison.sample.removeprefix("n = ").split(", ")[0]
-        return f" The paper's {printed}{unit} cannot be shown with {sample}, only {smallest} or more (80% power)."
-    return f" A difference of {smallest} or more would have been shown (80% power)."
+        shown = f" A true difference of {smallest} would be shown in 80% of samples like this"
+        return f"{shown} ({comparison.sample.split(', ')[0]}); the paper's {printed} is smaller."
+    return f" A true difference of {smallest} or more would be shown in 80% of samples like this."
 
 
 def line_in_words(claim: Claim, comparison: Comparison | None) -> str:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from merging.images.benchmarks.paired_scores import interval_of
+from merging.images.benchmarks.paired_scores import find_smallest_visible, interval_of
+from merging.teaching.fact import PERCENT, POINTS, Fact
 from merging.teaching.fact_kinds import lacks_interval
 from merging.teaching.facts.fact_computation import compute_fact
 
 if TYPE_CHECKING:
-    from merging.teaching.fact import Fact
     from merging.teaching.lesson import Paper
     from merging.teaching.lesson_context import LessonContext
 
+CHANGE = "Difference, image by image"
 SAME, NOT_REPRODUCED, OTHER = "same direction", "not reproduced here", "other direction"
 
 
@@ -31,27 +33,56 @@ def judge_paper(paper: Paper, context: LessonContext) -> str:
         return NOT_REPRODUCED
     theirs = reported[-1] - reported[0] if len(reported) > 1 else reported[0]
     ours = facts[-1].value - facts[0].value if len(facts) > 1 else facts[0].value
-    if theirs == 0 or abs(ours) <= _change_uncertainty(facts, ours):
+    if theirs == 0 or not abs(ours) > _change_uncertainty(facts, ours):
         return NOT_REPRODUCED
     return SAME if (theirs > 0) == (ours > 0) else OTHER
 
 
-def _change_uncertainty(facts: list[Fact], change: float) -> float:
-    """The uncertainty of a change, from its paired draws if both ends have draws of the same images.
+def find_paired_change(facts: Sequence[Fact]) -> Fact | None:
+    """The last fact minus the first with its paired interval; None unless both have draws of the same images."""
+    first, last = facts[0], facts[-1]
+    if len(facts) < 2 or first.draws is None or last.draws is None or not _have_same_images(first, last):
+        return None
+    low, high = interval_of(last.draws - first.draws)
+    unit = POINTS if last.unit == PERCENT else last.unit
+    return Fact(
+        last.value - first.value, unit, float(low), float(high), last.n, last.half, last.seed, digits=last.digits
+    )
 
-    On different images, the half intervals of both ends toward each other are combined as independent errors. It is 0
-    if no end has an interval.
+
+def describe_change(paper: Paper, facts: Sequence[Fact]) -> list[tuple[str, str, str]]:
+    """A row (name, the paper's difference, ours with its paired interval); none unless ours is paired."""
+    change, reported = find_paired_change(facts), list(paper.says.values())
+    if change is None:
+        return []
+    unit = POINTS if paper.unit == PERCENT else paper.unit
+    return [(CHANGE, f"{reported[-1] - reported[0]:+g} {unit}".strip().replace("-", "−"), change.long_text)]
+
+
+def describe_power(change: Fact) -> str:
+    """The smallest true change that its interval would show, as a sentence."""
+    smallest = change.scale * find_smallest_visible(change.low, change.high)
+    unit = f" {change.unit}" if change.unit else ""
+    return (
+        f"A true difference of {smallest:.{change.digits}f}{unit} or more would be shown in 80% of samples like this."
+    )
+
+
+def _have_same_images(first: Fact, last: Fact) -> bool:
+    return (first.half, first.seed) == (last.half, last.seed)
+
+
+def _change_uncertainty(facts: list[Fact], change: float) -> float:
+    """The uncertainty of a change; 0 if no end has an interval.
+
+    On the same images it is that of the paired draws, and unknown (NaN) if an end lacks them. On different images, the
+    half intervals of both ends toward each other are combined as independent errors.
     """
+    if paired := find_paired_change(facts):
+        return change - paired.low if change > 0 else paired.high - change
     ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
-    first, last = ends[0], ends[-1]
-    if (
-        len(ends) > 1
-        and first.draws is not None
-        and last.draws is not None
-        and (first.half, first.seed) == (last.half, last.seed)
-    ):
-        low, high = interval_of(last.draws - first.draws)
-        return float(change - low if change > 0 else high - change)
+    if len(ends) > 1 and _have_same_images(*ends) and any(fact.has_interval for fact in ends):
+        return math.nan
     parts = []
     for i, fact in enumerate(ends):
         upward = (change > 0) == (i == 0 and len(ends) > 1)  # the end from which the change starts

@@ -132,9 +132,18 @@ def test_scores_without_answers_give_the_difference_and_no_interval() -> None:
     assert judge(1, result) == judge(-1, result) == Verdict.NOT_REPRODUCED
 
 
-def test_only_intervals_of_images_say_what_could_have_been_shown() -> None:
+def test_intervals_of_pairs_say_what_could_have_been_shown() -> None:
+    """Of a paired t-test (t.975 + t.80) standard errors, of a bootstrap as many as of normal values."""
     assert math.isnan(ours(-1, 1).smallest_visible)
-    assert math.isnan(comparison.compare_pairs(np.array([1.0, 2.0]), np.array([0.0, 2.0]), "2").smallest_visible)
+    first, second = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0.0, 2.0, 2.0, 5.0])
+    error = (first - second).std(ddof=1) / 2
+    paired = comparison.compare_pairs(first, second, "4 tasks", unit="", scale=1.0)
+    assert paired.smallest_visible == pytest.approx(
+        (3.182446 + 0.978472) * error, rel=1e-5
+    )  # t of 3 degrees of freedom
+    assert math.isnan(comparison.compare_pairs(first[:1], second[:1], "1 task").smallest_visible)
+    spreads = comparison.compare_spreads(first, second, "4 tasks", "points")
+    assert spreads.smallest_visible == pytest.approx(2.8 / 1.96 * (spreads.high - spreads.low) / 2, rel=2e-3)
 
 
 def test_rows_of_a_table_are_compared_by_their_answers() -> None:
@@ -165,7 +174,8 @@ def test_the_loss_of_whole_weights_is_split() -> None:
     result = accuracy_facts.compare_altered(table, 4)
     assert result is not None
     assert (result.first, result.second, result.difference) == pytest.approx((50, 20, 30))
-    assert (result.sample, result.unit) == ("n = 200 images, reporting half", "points")
+    sample = "n = 200 images, reporting half, mean of 1 sample of exemplars; the interval is over images only"
+    assert (result.sample, result.unit) == (sample, "points")
     assert accuracy_facts.compare_altered(table, 8) is None
 
 
@@ -185,7 +195,10 @@ def test_exemplars_take_the_mean_over_samples_and_the_images_of_one() -> None:
     )
     result = accuracy_facts.compare_exemplars(rows, "CAT", 32, 1)
     assert result is not None
-    assert (result.first, result.second, result.sample) == pytest.approx((50, 70, "n = 200 images, reporting half"))
+    assert (result.first, result.second) == pytest.approx((50, 70))
+    assert result.sample == (
+        "n = 200 images, reporting half, mean of 2 samples of exemplars; the interval is over images only"
+    )
     change = (
         split_right(0.5) / 2 + split_right(0.5, start=50) / 2 - split_right(0.6) / 2 - split_right(0.8, start=5) / 2
     )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from page_harness import press, words
 
@@ -18,7 +20,14 @@ from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.papers.claims import CLAIMS
 from merging.recipes.recipe import Recipe
-from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, judge
+from merging.study.paper_facts.comparison import (
+    COUNTED,
+    PAIRED_IMAGES,
+    Comparison,
+    Verdict,
+    compare_pairs,
+    judge,
+)
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage
@@ -87,6 +96,23 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
     missing = paper_line.claim_in_words(claim("drm_swing"), None)
     assert missing.startswith("**Not measured here.**") and "● Not measured here" in missing.replace("\\", "")
     assert "without numbers" in paper_line.claim_in_words(claim("lot_depth"), None)
+
+
+def test_what_is_not_shown_says_what_could_have_been() -> None:
+    ours = Comparison(
+        first=67.9, second=67.6, difference=0.3, low=-0.54, high=1.14, sample="n = 3,600 images, half",
+        interval=PAIRED_IMAGES,
+    )  # fmt: skip
+    one = replace(claim("lwptv_without_score"), difference="+0.4")
+    smaller = "A true difference of 1.2 points would be shown in 80% of samples like this (n = 3,600 images); "
+    for in_words in (paper_line.line_in_words, paper_line.claim_in_words):
+        assert f" {smaller}the paper's 0.4 is smaller." in in_words(one, ours).replace("\\", "")
+        said = in_words(replace(one, difference="+20.9"), ours).replace("\\", "")
+        assert " A true difference of 1.2 points or more would be shown in 80% of samples like this." in said
+    pairs = compare_pairs(np.array([1.0, 2.0, 4.0]), np.array([0.0, 2.0, 5.0]), "3 subsets, n = 480 images each", "")
+    assert f"of {pairs.smallest_visible:.1f} or more would be shown" in paper_line.line_in_words(one, pairs)
+    assert "would be shown" not in paper_line.line_in_words(one, replace(ours, low=0.1))
+    assert "would be shown" not in paper_line.line_in_words(one, replace(ours, low=math.nan, high=math.nan))
 
 
 def test_a_claim_is_one_line_with_a_mark_both_differences_and_the_interval() -> None:

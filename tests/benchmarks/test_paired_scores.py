@@ -25,6 +25,7 @@ from merging.images.benchmarks.paired_scores import (
     average_groups,
     compare_all,
     compare_models,
+    compare_with_one,
     find_smallest_visible,
     group_tasks,
     interval_of,
@@ -339,6 +340,32 @@ def test_family_wise_intervals_are_those_of_the_largest_distance() -> None:
     np.testing.assert_allclose(found.pairs["family_low"], differences - half, atol=1e-12)
     np.testing.assert_allclose(found.pairs["family_high"], differences + half, atol=1e-12)
     assert np.quantile(largest, 0.95) == pytest.approx(2.34, abs=0.1)  # three means: 2.34 for normal ones
+
+
+@pytest.mark.parametrize("over", [IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE, "c"])
+def test_one_model_is_compared_with_all_others_in_any_blocks(over: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = similar_models(np.random.default_rng(5), [0.6, 0.5, 0.7, 0.65, 0.6], 70, "abc")
+    models["m3"].pop("b")  # so it is no task of all models
+    found = compare_with_one(models, "m2", "ab", over)
+    shared = {name: {task: right[task] for task in "ac"} for name, right in models.items()}
+    groups = group_tasks("ac", "ab")
+    draws = {name: by_task | average_groups(by_task, groups) for name, by_task in resample_accuracies(shared).items()}
+    means = {name: {task: np.array(right.mean()) for task, right in one.items()} for name, one in shared.items()}
+    values = {name: by_task | average_groups(by_task, groups) for name, by_task in means.items()}
+    differences = {name: values["m2"][over] - values[name][over] for name in values if name != "m2"}
+    changes = {name: draws["m2"][over] - draws[name][over] for name in differences}
+    distances = [abs(changes[name] - differences[name]) / changes[name].std(ddof=1) for name in changes]
+    quantile = np.percentile(np.max(distances, axis=0), 95)
+    assert [name for name, *_ in found] == sorted(differences, key=lambda name: differences[name])
+    for name, difference, low, high, differs in found:
+        half = quantile * changes[name].std(ddof=1)
+        assert difference == pytest.approx(differences[name])
+        assert (low, high) == (pytest.approx(difference - half), pytest.approx(difference + half))
+        assert differs == (abs(difference) > half)
+    monkeypatch.setattr(paired_scores, "MOST_AT_ONCE", 3)
+    assert compare_with_one(models, "m2", "ab", over) == found
+    same = compare_with_one({"x": shared["m0"], "y": shared["m0"]}, "x", "ab", over)
+    assert same == [("y", 0, 0, 0, False)]
 
 
 def test_the_same_answers_are_equal_and_opposite_ones_differ() -> None:

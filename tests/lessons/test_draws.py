@@ -128,4 +128,19 @@ def test_a_change_on_the_same_images_is_judged_by_its_own_draws(
     assert judge(first, dataclasses.replace(last, half="choosing")) == apart
     assert judge(first, dataclasses.replace(last, seed=3)) == apart
     assert judge(first, dataclasses.replace(last, draws=0.62 + noise + noise[::-1])) == apart
+    wide = dataclasses.replace(last, value=0.9, low=0.89, high=0.91, draws=None)
+    assert judge(first, wide) == apart and judge(wide, first) == apart  # paired, but their change is unknown
+    assert judge(first, dataclasses.replace(wide, half="choosing")) == "same direction"
+    counted = [Fact(value, half="reporting") for value in (1.0, 2.0)]
+    assert judge(*counted) == "same direction"  # without any interval
+    ((name, theirs, ours),) = paper_verdict.describe_change(paper, [first, last])
+    low, high = interval_of(100 * (last.draws - first.draws))  # type: ignore[operator]
+    assert (name, theirs) == (paper_verdict.CHANGE, "+1 points")
+    assert ours == f"+2.0 points (+{low:.1f} to +{high:.1f}, reporting half)"
+    assert paper_verdict.describe_change(paper, [first, wide]) == []
+    change = paper_verdict.find_paired_change([first, last])
+    assert change is not None
+    smallest = 100 * (1.959964 + 0.841621) / 1.959964 * (change.high - change.low) / 2
+    said = f"A true difference of {smallest:.1f} points or more would be shown in 80% of samples like this."
+    assert paper_verdict.describe_power(change) == said
     assert first == dataclasses.replace(first, draws=None) and "draws" not in repr(first)

@@ -13,12 +13,11 @@ from small_sweeps import read_points, recipe, run, sweep
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import wilson
-from merging.images.benchmarks.paired_scores import resample_accuracies
+from merging.images.benchmarks.paired_scores import MOST_AT_ONCE, resample_accuracies
 from merging.study.runs import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_session
 from merging.study.sweeps.best_points import (
-    MOST_COMPARED,
     Answers,
     BestComparison,
     compare_with_best,
@@ -26,7 +25,7 @@ from merging.study.sweeps.best_points import (
     read_point_answers,
 )
 from merging.study.sweeps.known_points import KnownPoints
-from merging.study.sweeps.requirement import Requirement, judge_points
+from merging.study.sweeps.requirement import Requirement, describe_draws, judge_points
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.study.sweeps.sweep_tables import average_rows, sweep_table
 
@@ -74,16 +73,15 @@ def harmonic(by_task: Any) -> Any:
     return 2 * inside * outside / (inside + outside)
 
 
-def test_the_lead_of_the_best_has_the_interval_of_the_largest_of_all_pairs(scaled: Sweep) -> None:
+def test_the_lead_of_the_best_has_the_interval_of_the_largest_of_all_its_leads(scaled: Sweep) -> None:
     answers = answer()
     draws = {point: harmonic(by_task) for point, by_task in resample_accuracies(answers).items()}
     values = {point: harmonic({task: right.mean() for task, right in one.items()}) for point, one in answers.items()}
     best = max(values, key=lambda point: values[point])
     distances = []
-    for index, a in enumerate(values):
-        for b in list(values)[index + 1 :]:
-            change = draws[a] - draws[b]
-            distances.append(abs(change - values[a] + values[b]) / change.std(ddof=1))
+    for other in set(values) - {best}:
+        change = draws[best] - draws[other]
+        distances.append(abs(change - values[best] + values[other]) / change.std(ddof=1))
     quantile = np.percentile(np.max(distances, axis=0), 95)
     found = compare(scaled, answers, best)
     assert (found.best, found.value, found.reason) == (best, pytest.approx(values[best]), "")
@@ -117,20 +115,36 @@ def test_only_points_that_meet_the_bound_are_compared(scaled: Sweep) -> None:
     )
     alone = table.assign(meets=table["point"] == "0.3")
     assert "no other point" in compare_with_best(scaled, found, alone, "0.3", "in_domain", answers).reason
+    none = table.assign(meets=False)
+    assert compare_with_best(scaled, found, none, "0.3", "in_domain", answers).reason == "No point meets the bound."
+
+
+def test_hundreds_of_points_are_compared_by_their_answers(scaled: Sweep) -> None:
+    """In blocks, whose leads and certainties are those of all points at once."""
+    few = answer()
+    many = few | {f"{copy / 1000 + 2:g}": few["0.1"] for copy in range(MOST_AT_ONCE)}
+    found = rows_of(many)
+    averages = average_rows(found)
+    compared = compare_with_best(scaled, found, averages, "0.2", "h_score", many)
+    expected = compare(scaled, few, "0.2")
+    assert len(compared.others) == len(many) - 1 > 250
+    alike = {other.point: other for other in compared.others}
+    assert all(alike[other.point] == other for other in expected.others)
+    assert all(replace(alike[name], point="0.1") == alike["0.1"] for name in many if float(name) >= 2)
+    table = judge_points(found, averages, Requirement("out", 0.8), many).set_index("point")
+    assert table["by_image"].all() and (table["certainty"][[*many][5:]] == table["certainty"]["0.1"]).all()
+    assert describe_draws(table) == "10,000 resamples of the images (seed 0)"
 
 
 def test_what_cannot_be_compared_says_why(scaled: Sweep) -> None:
     answers, found = answer(), rows_of(answer())
-    averages = average_rows(found)
     absent = compare(scaled, {point: answers[point] for point in ("0.1", "0.2")}, "0.2")
-    assert not absent.others and "not all answers to images are stored" in absent.reason
+    assert not absent.others
+    assert absent.reason.endswith("since the answers to images of 3 of 5 points are not stored or are damaged.")
     assert absent.in_words({"0.2": "0.2"}) == f"0.2 is best by H-score, {100 * absent.value:.1f} %. {absent.reason}"
     fewer = found[(found["point"] != "1") | (found["task"] != "land")]
     reason = compare_with_best(scaled, fewer, average_rows(fewer), "0.2", "in_domain", answers).reason
     assert reason == "Averages over different data sets are not compared."
-    many = pd.concat([averages.assign(point=averages["point"] + f"-{copy}") for copy in range(MOST_COMPARED)])
-    many = pd.concat([averages, many])
-    assert "at most 150 points" in compare_with_best(scaled, found, many, "0.2", "in_domain", answers).reason
 
 
 def test_the_words_name_ties_the_next_and_the_default(scaled: Sweep) -> None:
@@ -168,8 +182,11 @@ def test_answers_of_points_and_of_runs_are_read(tiny_benchmark: Benchmark, store
     assert [other.lead for other in found.others] == pytest.approx(
         sorted(averages["h_score"].max() - averages.loc[averages["point"] != best, "h_score"])
     )
-    many = {f"{copy}": next(iter(points.values())) for copy in range(MOST_COMPARED + 1)}
-    assert read_point_answers(many, few.sample, tiny_benchmark) == {}
+    many = {f"{copy}": next(iter(points.values())) for copy in range(400)}
+    assert read_point_answers(many, few.sample, tiny_benchmark).keys() == many.keys()
+    damaged = {name: replace(point, table=point.scores.assign(predicted="AAAA")) for name, point in points.items()}
+    damaged[best] = points[best]
+    assert list(read_point_answers(damaged, few.sample, tiny_benchmark)) == [best]
 
     whole = sweep(tiny_benchmark)
     planned = sweep_session.plan_sweep(whole, tiny_benchmark)[0]

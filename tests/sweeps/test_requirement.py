@@ -147,7 +147,7 @@ def test_certainty_has_the_draws_of_every_comparison_where_answers_are_stored() 
     assert table["certainty"]["high"] == without["certainty"]["high"]
     assert table["by_image"].to_dict() == {"low": True, "mid": True, "high": False}
     assert describe_draws(table.loc[["low", "mid"]]) == "10,000 resamples of the images (seed 0)"
-    assert describe_draws(table) == "10,000 resamples of counts, as not all answers to images are stored (seed 0)"
+    assert describe_draws(table) == "10,000 resamples of counts, as answers to images are missing or damaged (seed 0)"
 
 
 def test_an_interval_that_reaches_to_both_sides_crosses() -> None:

@@ -38,6 +38,7 @@ BLOCK = 2**17  # counts that are drawn at a time, which fit the cache of a proce
 MOST_KEPT = 128 * 2**20  # bytes of counts that are kept for the next comparison
 FIXED_POINT = 2.0**36  # shares are rounded to multiples of 1/2³⁶, so that sums are exact in any order
 LETTERS, SUBSCRIPTS = string.ascii_letters, str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+MOST_AT_ONCE = 250  # models that are resampled at a time where there may be thousands, for the sake of memory
 ZERO = 1e-12  # differences and standard errors below this are rounding errors
 
 
@@ -382,6 +383,34 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     return AllPairs(names, scores, pairs, dict(zip(names, letters, strict=True)))
 
 
+def compare_with_one(
+    models: Mapping[str, Correctness], one: str, in_domain: Collection[str], over: str
+) -> list[tuple[str, float, float, float, bool]]:
+    """Rows (other, difference, family_low, family_high, differs) of ``one`` of the models against each other one.
+
+    Differences are ``one`` minus the other, and rows are ordered by them. Family-wise intervals are as those of
+    ``compare_all``, but hold for these comparisons only.
+
+    Raises:
+        ValueError: no images for ``over``, or different numbers of images.
+    """
+    tasks = _list_tasks(models)
+    models = {name: {task: right[task] for task in tasks} for name, right in models.items()}
+    others = [name for name in models if name != one]
+    (value,), (draws,) = _score_models({one: models[one]}, in_domain, over)
+    differences, errors, largest = np.zeros(len(others)), np.zeros(len(others)), np.zeros(DRAWS)
+    for start in range(0, len(others), MOST_AT_ONCE):
+        block = slice(start, start + MOST_AT_ONCE)
+        values, resampled = _score_models({name: models[name] for name in others[block]}, in_domain, over)
+        differences[block] = value - values
+        errors[block], distances = _measure_distances(draws - resampled, differences[block])
+        np.maximum(largest, distances, out=largest)
+    halves = float(np.percentile(largest, 95)) * errors
+    rows = zip(others, differences.tolist(), halves.tolist(), strict=True)
+    table = [(name, change, change - half, change + half, abs(change) > max(half, ZERO)) for name, change, half in rows]
+    return sorted(table, key=lambda row: row[1])
+
+
 def tell_from_best(all_pairs: AllPairs) -> BestModel:
     """The best model, the second, and the models that the family-wise intervals do not tell from the best."""
     best, second = all_pairs.order[:2]
@@ -412,18 +441,24 @@ def _subtract_pairs(
     largest = np.zeros(draws.shape[1])
     differences, lows, highs, errors = (np.zeros((count, count)) for _ in range(4))
     for a in range(count - 1):  # one model against all below it at a time, for the sake of memory
-        changes = draws[a] - draws[a + 1 :]
-        lows[a, a + 1 :], highs[a, a + 1 :] = interval_of(changes)
-        differences[a, a + 1 :], errors[a, a + 1 :] = values[a] - values[a + 1 :], changes.std(axis=1, ddof=1)
-        varies = errors[a, a + 1 :] > ZERO
-        distances = np.abs(changes[varies] - differences[a, a + 1 :][varies, None])
-        if len(distances):
-            np.maximum(largest, (distances / errors[a, a + 1 :][varies, None]).max(axis=0), out=largest)
+        below = a, slice(a + 1, None)
+        changes, differences[below] = draws[a] - draws[a + 1 :], values[a] - values[a + 1 :]
+        lows[below], highs[below] = interval_of(changes)
+        errors[below], distances = _measure_distances(changes, differences[below])
+        np.maximum(largest, distances, out=largest)
     halves = float(np.percentile(largest, 95)) * errors
     for a, b in zip(*(places.tolist() for places in np.triu_indices(count, 1)), strict=True):
         difference, half = float(differences[a, b]), float(halves[a, b])
         differs = abs(difference) > max(half, ZERO)
         yield a, b, difference, float(lows[a, b]), float(highs[a, b]), difference - half, difference + half, differs
+
+
+def _measure_distances(changes: Floats, differences: Floats) -> tuple[Floats, Floats]:
+    """Standard errors (k,) of differences (k,) on resamples (k, draws), and the largest |d* − d| / se (draws,)."""
+    errors: Floats = changes.std(axis=1, ddof=1)
+    varies = errors > ZERO
+    distances = np.abs(changes[varies] - differences[varies, None]) / errors[varies, None]
+    return errors, distances.max(axis=0, initial=0)
 
 
 def _newcombe_of_pairs(right: Floats, a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[Floats, Floats]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from merging.base.text import plural
 from merging.images.benchmarks.answers import Scored, compare_scored
 from merging.images.benchmarks.paired_scores import (
     IN_DOMAIN,
@@ -99,10 +101,20 @@ def average_samples(rows: pd.DataFrame, method: str, exemplars: int, column: str
     return {task: np.mean([sample[task] for sample in samples], axis=0) for task in (samples[0] if samples else ())}
 
 
+def describe_exemplars(seeds: pd.Series[int]) -> str:
+    """What the interval of a mean over samples of exemplars, drawn with these seeds, is over, in words."""
+    count = plural(int(seeds.nunique()), "sample")
+    return f"mean of {count} of exemplars; the interval is over images only"
+
+
 def compare_exemplars(accuracy: pd.DataFrame, method: str, first: int, second: int) -> Comparison | None:
     """A method with two numbers of exemplars, each the mean over its samples."""
     few, many = (average_samples(accuracy, method, exemplars) for exemplars in (first, second))
-    return compare_answers(few, many, list(few)) if few and many else None
+    if not few or not many:
+        return None
+    result = compare_answers(few, many, list(few))
+    seeds = accuracy.loc[(accuracy["method"] == method) & accuracy["exemplars"].isin([first, second]), "seed"]
+    return replace(result, sample=f"{result.sample}, {describe_exemplars(seeds)}")
 
 
 def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
@@ -127,9 +139,11 @@ def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     of_vectors, of_weights, of_experts = draws
     low, high = interval_of(2 * of_vectors - of_weights - of_experts)
     n = sum(len(models[TASK_VECTORS][task]) for task in tasks)
+    seeds = weights.loc[weights["solved"].isin([TASK_VECTORS, WHOLE_WEIGHTS]) & (weights["exemplars"] == exemplars)]
+    sample = f"{describe_sample(n)}, {describe_exemplars(seeds['seed'])}"
     return Comparison(
         first=100 * (v - w), second=100 * (o - v), difference=100 * (2 * v - w - o), low=100 * float(low),
-        high=100 * float(high), sample=describe_sample(n), unit="points", interval=PAIRED_IMAGES,
+        high=100 * float(high), sample=sample, unit="points", interval=PAIRED_IMAGES,
     )  # fmt: skip
 
 

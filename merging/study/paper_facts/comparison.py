@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from merging.images.benchmarks.metrics import Z95, wilson
 from merging.images.benchmarks.paired_scores import DRAWS, SEED, find_smallest_visible
 
-CONFIDENCE_LEVEL = 0.95
+CONFIDENCE_LEVEL, POWER = 0.95, 0.8
 INDEPENDENT, PAIRED, PAIRED_IMAGES, RESAMPLED_TASKS, RANGE, COUNTED = (
     "95% interval of two samples",
     "95% interval of pairs",
@@ -42,6 +42,7 @@ class Comparison:
 
     ``sample`` describes the sample in words, ``interval`` the kind of interval. Numbers that are counted in full have
     an interval without width. ``texts`` are shown instead of the two values, ``digits`` is the number of decimals.
+    ``degrees`` are the degrees of freedom of an interval of Student's t; 0 stands for a normal one.
     """
 
     first: float
@@ -54,11 +55,19 @@ class Comparison:
     interval: str = INDEPENDENT
     texts: tuple[str, str] | None = None
     digits: int = 1
+    degrees: int = 0
 
     @property
     def smallest_visible(self) -> float:
-        """The smallest difference that would have been shown with 80 % power; NaN if the interval is none of images."""
-        return find_smallest_visible(self.low, self.high) if self.interval == PAIRED_IMAGES else math.nan
+        """The smallest true difference that is shown with 80 % power; NaN if the interval is not of paired values."""
+        if self.interval not in (PAIRED, PAIRED_IMAGES, RESAMPLED_TASKS):
+            return math.nan
+        if not self.degrees:
+            return find_smallest_visible(self.low, self.high)
+        from scipy.special import stdtrit
+
+        end, power = (float(stdtrit(self.degrees, share)) for share in ((1 + CONFIDENCE_LEVEL) / 2, POWER))
+        return (end + power) * (self.high - self.low) / (2 * end)  # (t.975 + t.80) standard errors
 
     @property
     def holds_zero(self) -> bool:
@@ -148,6 +157,7 @@ def compare_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", s
         sample=sample,
         unit=unit,
         interval=PAIRED,
+        degrees=n - 1,
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from merging.base.errors import StoreError
 from merging.base.text import first_few
-from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, Correctness, compare_all
+from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, Correctness, compare_with_one
 from merging.study.sweeps.points import Point, PointSample, SampledBenchmark
 from merging.study.sweeps.sweep import PLANE, Sweep
 
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
 
 AVERAGES = {"h_score": H_SCORE, "in_domain": IN_DOMAIN, "out_of_domain": OUT_OF_DOMAIN}  # column -> average
-PAIR_CELLS = ["first", "second", "difference", "family_low", "family_high", "differs"]
-MOST_COMPARED = 150  # points, all pairs of which take a few seconds
 Answers = Mapping[str, Correctness]  # {point: which images it answers right}
 
 
@@ -75,14 +75,18 @@ class BestComparison:
             for other in self.others
             if other.point in kinds
         )
-        return f"{text}; {ties}. It is {' and '.join(leads)}. The 95 % intervals hold for all pairs of points together."
+        return f"{text}; {ties}. It is {' and '.join(leads)}. The 95 % intervals hold for all these points together."
 
 
 def read_point_answers(points: Mapping[str, Point], sample: PointSample, benchmark: Benchmark) -> Answers:
-    """The stored answers of points with this sample; none of more than ``MOST_COMPARED``. Raises StoreError."""
+    """The answers of points with this sample, without those that are not stored or are damaged."""
     sampled = SampledBenchmark.from_benchmark(benchmark, sample.normalize_on(benchmark))
-    few = points.items() if len(points) <= MOST_COMPARED else ()
-    return {name: answers for name, point in few if (answers := point.read_correctness(sampled)) is not None}
+    answers = {}
+    for name, point in points.items():
+        with contextlib.suppress(StoreError):
+            if (correctness := point.read_correctness(sampled)) is not None:
+                answers[name] = correctness
+    return answers
 
 
 def name_points(averages: pd.DataFrame, titles: Sequence[str]) -> dict[str, str]:
@@ -116,25 +120,24 @@ def compare_with_best(
     if not (reason := _find_obstacle(rows, names, best, answers)):
         of_best = rows[rows["point"] == best].drop_duplicates("task")
         models = {name: {task: answers[name][task] for task in of_best["task"]} for name in names}
-        pairs = compare_all(models, of_best.loc[of_best["in_domain"], "task"].tolist(), AVERAGES[column]).pairs
-        others = [
-            PointLead(*((b, lead, low, high) if a == best else (a, -lead, -high, -low)), not differs)
-            for a, b, lead, low, high, differs in pairs[PAIR_CELLS].itertuples(index=False)
-            if best in (a, b)
-        ]
-    others.sort(key=lambda other: other.lead)
+        inside = of_best.loc[of_best["in_domain"], "task"].tolist()
+        leads = compare_with_one(models, best, inside, AVERAGES[column])
+        others = [PointLead(*lead, not differs) for *lead, differs in leads]
     ties = tuple(other.point for other in others if other.is_tie)
     return BestComparison(best, column, float(row[column]), default, tuple(others), ties, reason, others_name)
 
 
 def _find_obstacle(rows: pd.DataFrame, names: Sequence[str], best: str, answers: Answers) -> str:
     """A sentence on why the points ``names`` cannot be compared; empty if they can."""
-    if len(names) < 2 or best not in names:
+    if best not in names:
+        return "No point meets the bound."
+    if len(names) < 2:
         return "There is no other point to compare it with."
-    if len(names) > MOST_COMPARED:
-        return f"Differences are computed for at most {MOST_COMPARED} points."
-    if any(name not in answers for name in names):
-        return "Whether others can be told from it is unknown, since not all answers to images are stored."
+    if missing := sum(name not in answers for name in names):
+        return (
+            "Whether others can be told from it is unknown, since the answers to images of "
+            f"{missing:,} of {len(names):,} points are not stored or are damaged."
+        )
     by_point = rows[rows["point"].isin(names)].groupby("point")
     if len({frozenset(zip(group["task"], group["in_domain"], strict=True)) for _, group in by_point}) > 1:
         return "Averages over different data sets are not compared."

@@ -16,7 +16,7 @@ import numpy as np
 
 from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, first_few
-from merging.images.benchmarks.paired_scores import DRAWS, SEED, Correctness, Floats, resample_accuracies
+from merging.images.benchmarks.paired_scores import DRAWS, MOST_AT_ONCE, SEED, Correctness, Floats, resample_accuracies
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,13 +96,14 @@ def _estimate_certainties(rows: pd.DataFrame, at_least: float, answers: Mapping[
         else:
             total = np.sum([_resample_counts(*count) for count in zip(*columns, strict=True)], axis=0)
             shares[point] = float((total / len(group) >= at_least - ROUNDING_TOLERANCE).mean())
-    for tasks, points in by_tasks.items():  # all points at once, which is faster, but one task at a time for memory
-        totals = dict.fromkeys(points, np.zeros(DRAWS))
-        for task in tasks:
-            draws = resample_accuracies({point: {task: answers[point][task]} for point in points})
-            totals = {point: total + draws[point][task] for point, total in totals.items()}
-        for point, total in totals.items():
-            shares[point] = float((total / len(tasks) >= at_least - ROUNDING_TOLERANCE).mean())
+    for tasks, points in by_tasks.items():
+        for start in range(0, len(points), MOST_AT_ONCE):  # many points at once, which is faster
+            totals = dict.fromkeys(points[start : start + MOST_AT_ONCE], np.zeros(DRAWS))
+            for task in tasks:
+                draws = resample_accuracies({point: {task: answers[point][task]} for point in totals})
+                totals = {point: total + draws[point][task] for point, total in totals.items()}
+            for point, total in totals.items():
+                shares[point] = float((total / len(tasks) >= at_least - ROUNDING_TOLERANCE).mean())
     return shares
 
 
@@ -114,7 +115,7 @@ def _resample_counts(task: str, correct: int, n: int) -> Floats:
 
 def describe_draws(table: pd.DataFrame) -> str:
     """The resamples of a ``judge_points`` table in words, such as "10,000 resamples of the images (seed 0)"."""
-    subject = "the images" if table["by_image"].all() else "counts, as not all answers to images are stored"
+    subject = "the images" if table["by_image"].all() else "counts, as answers to images are missing or damaged"
     return f"{DRAWS:,} resamples of {subject} (seed {SEED})"
 
 

@@ -50,9 +50,12 @@ def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     The interval is for the sampling of images, not of exemplars.
     """
     from merging.images.benchmarks.metrics import average
+    from merging.images.benchmarks.paired_scores import IN_DOMAIN, average_groups, group_tasks, resample_accuracies
+    from merging.study.paper_facts.accuracy_facts import average_samples
+    from merging.study.trials.row_answers import join_answers
 
     measured = context.find_measurement(EXEMPLARS)
-    table = measured.table("accuracy")
+    table = join_answers("accuracy", measured.table)
     rows = _select_method_rows(table, arguments["method"])
     rows = rows[rows["exemplars"] == arguments["n"]]
     if rows.empty:
@@ -61,8 +64,11 @@ def exemplars(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     tasks = rows.groupby("task", sort=False).agg(accuracy=("accuracy", "mean"), n=("n", "first"))
     value, low, high = average(tasks)
     sample_count = rows["seed"].nunique()
-    source = f"{sample_count} draws of exemplars"
-    return Fact(value, PERCENT, low, high, int(tasks["n"].sum()), str(measured.notes["split"]), source=source)
+    source, n = f"{sample_count} draws of exemplars", int(tasks["n"].sum())
+    right = average_samples(rows, arguments["method"], arguments["n"])
+    by_task = resample_accuracies({"": right})[""]
+    draws = average_groups(by_task, group_tasks(by_task, right))[IN_DOMAIN]
+    return Fact(value, PERCENT, low, high, n, str(measured.notes["split"]), source=source, draws=draws)
 
 
 def _select_method_rows(table: pd.DataFrame, method: Any) -> pd.DataFrame:
