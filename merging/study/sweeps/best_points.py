@@ -122,7 +122,7 @@ def compare_with_best(
         models = {name: {task: answers[name][task] for task in of_best["task"]} for name in names}
         inside = of_best.loc[of_best["in_domain"], "task"].tolist()
         leads = compare_with_one(models, best, inside, AVERAGES[column])
-        others = [PointLead(*lead, not differs) for *lead, differs in leads]
+        others = [PointLead(*lead[:-1], not lead[-1]) for lead in leads]
     ties = tuple(other.point for other in others if other.is_tie)
     return BestComparison(best, column, float(row[column]), default, tuple(others), ties, reason, others_name)
 
