@@ -67,12 +67,17 @@ class Scored(NamedTuple):
 
 
 def compare_scored(
-    first: Scored, second: Scored, in_domain: Collection[str], out_of_domain: Collection[str] | None = None
+    first: Scored,
+    second: Scored,
+    in_domain: Collection[str],
+    out_of_domain: Collection[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """The table of ``compare_models``; without the answers of both models, intervals and p are NaN."""
     if first.correctness is not None and second.correctness is not None:
-        return compare_models(first.correctness, second.correctness, in_domain, out_of_domain)
-    return subtract_scores(first.scores, second.scores, in_domain, out_of_domain)
+        return compare_models(first.correctness, second.correctness, in_domain, out_of_domain, only)
+    table = subtract_scores(first.scores, second.scores, in_domain, out_of_domain)
+    return table if only is None else table[table["over"].isin(only)].reset_index(drop=True)
 
 
 def pack_numbers(numbers: NDArray[Any], dtype: np.dtype[Any]) -> str:
