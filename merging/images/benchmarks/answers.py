@@ -92,7 +92,7 @@ def unpack_numbers(text: str, dtype: np.dtype[Any], n: int, rows: int = 0) -> ND
         StoreError: the text is damaged, or does not hold rows of n numbers.
     """
     unpacked = zlib.decompressobj()
-    with contextlib.suppress(ValueError, zlib.error):
+    with contextlib.suppress(ValueError, TypeError, zlib.error):  # a cell may hold another type than text
         raw = unpacked.decompress(base64.b64decode(text, validate=True), max(n, 1) << 16)  # of 8,000 models at most
         if unpacked.eof:  # so the text is complete
             numbers = np.frombuffer(raw, dtype)
@@ -129,12 +129,17 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
         names = _parse_models(models)
         classes = unpack_numbers(predicted, PREDICTED, n, len(names)).astype(np.int64)
         margins = unpack_numbers(margin, MARGIN, n, len(names)).astype(np.float64)
+        count = len(benchmark.find_task(task).class_names)
+        if classes.max(initial=0) >= count:
+            raise StoreError(
+                f"Stored answers are damaged: {task} has {count:,} classes, one answer is {classes.max()}."
+            )
         answers[task] = SplitAnswers(task, split, names, classes, margins, labels)
     return {task.key: answers[task.key] for task in benchmark.tasks if task.key in answers}
 
 
 def _parse_models(text: str) -> tuple[str, ...]:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, TypeError):
         names = json.loads(text)
         if names and isinstance(names, list):
             return tuple(map(str, names))
