@@ -132,7 +132,7 @@ def compare_with_pretrained(evidence: RunEvidence) -> RunFact | None:
 
 
 def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str, dict[str, Any]]:
-    """{average or task: row of ``compare_models``} of the run minus another one, in points; or ``only`` one task's.
+    """{average: row of ``compare_models``} of the run minus another one, in points; or of ``only`` one task.
 
     Without the answers of both to each image, intervals are NaN.
     """
@@ -145,7 +145,12 @@ def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str,
         right = None if answers is None else {task: answers[task] for task in tasks if task in answers}
         return Scored(pd.DataFrame(read_scores(run)[task] for task in tasks), right)
 
-    table = compare_scored(read_scored(evidence.run), read_scored(other), evidence.run.experts)
+    table = compare_scored(
+        read_scored(evidence.run),
+        read_scored(other),
+        evidence.run.experts,
+        only=[only] if only else [IN_DOMAIN, OUT_OF_DOMAIN],
+    )
     percent = ["accuracy", "reference", "difference", "low", "high"]
     table[percent] = (100 * table[percent]).round(9)
     rows: list[Any] = table.to_dict("records")

@@ -15,6 +15,7 @@ from compared_runs import TIES_NAMED as TIES
 from page_harness import runs, words
 
 from app import page_text
+from app.reading import page_data
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import DRAWS
 from merging.recipes.presets import find_preset
@@ -138,6 +139,31 @@ def test_runs_without_answers_are_named_and_left_out(
     at = open_app("scores", library, runs=ids)
     assert not at.exception and not any("differs" in frame.value for frame in at.dataframe)
     assert f"{TIES} and {AVERAGED}." in at.info[0].value.replace("\\", "")
+
+
+def test_only_data_sets_of_all_models_are_compared(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = named(library)
+    ids, lacking, shared = ",".join(known[title].id for title in (TIES, LWPTV)), tiny.OUTSIDE[0], page_data.correctness
+
+    def read(run: Run) -> Any:
+        right = dict(shared(run) or {})
+        if run.name == LWPTV:
+            right = {} if empty else {task: right[task] for task in right if task != lacking}
+        return right
+
+    monkeypatch.setattr("app.reading.page_data.correctness", read)
+    empty = False
+    at = open_app("scores", library, runs=ids, compared_score="Mean out of domain")
+    assert not at.exception
+    options = at.selectbox(key="compared_score").options
+    assert len(options) == 3 + len(tiny.EXPERTS) + len(tiny.OUTSIDE) - 1
+    assert set(pairs_table(at)["n"]) == {tiny.REPORTING * (len(tiny.OUTSIDE) - 1)}
+    empty = True
+    at = open_app("scores", library, runs=ids)
+    assert not at.exception and not any("differs" in frame.value for frame in at.dataframe)
+    assert any("no data set that all of these runs answer" in info.value for info in at.info)
 
 
 def test_equal_names_are_distinguished_by_ids_and_stay_text(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -42,8 +42,12 @@ class Labels:
 
     tasks = (SimpleNamespace(key="t"),)
 
-    def __init__(self, labels: np.ndarray) -> None:
-        self.labels = labels
+    def __init__(self, labels: np.ndarray, classes: int = 65_536) -> None:
+        self.labels, self.task = labels, SimpleNamespace(class_names=range(classes))
+
+    def find_task(self, key: str) -> SimpleNamespace:
+        assert key == "t"
+        return self.task
 
     def load_labels(self, key: str, split: str) -> np.ndarray:
         assert (key, split) == ("t", "reporting")
@@ -161,10 +165,13 @@ def changed_table(**cells: object) -> dict[str, np.ndarray]:
         {"models": "7"},
         {"margin": pack_numbers(np.zeros((1, 3)), MARGIN)},
         {"predicted": pack_numbers(np.zeros((3, 3)), PREDICTED)},
+        {"predicted": pack_numbers(np.full((2, 3), 7), PREDICTED)},  # of seven classes
+        {"predicted": 1.5},
+        {"models": None},
     ],
 )
 def test_tables_whose_cells_do_not_fit_are_refused(cells: dict[str, object]) -> None:
-    labels = Labels(np.zeros(3, np.int64))
+    labels = Labels(np.zeros(3, np.int64), 7)
     assert read_answers(changed_table(), labels, "reporting")["t"].models == ("model 0", "model 1")
     with pytest.raises(StoreError, match="Stored answers are"):
         read_answers(changed_table(**cells), labels, "reporting")

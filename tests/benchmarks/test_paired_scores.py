@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections import OrderedDict
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import binomtest, norm
 
-from merging.images.benchmarks import paired_scores
+from merging.images.benchmarks import paired_scores, resampled_tasks
 from merging.images.benchmarks.metrics import h_score
 from merging.images.benchmarks.paired_scores import (
     AVERAGE,
@@ -151,11 +152,45 @@ def test_draws_are_those_of_a_generator_seeded_by_the_task() -> None:
 
 
 def test_draws_of_many_images_are_not_kept_but_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    new, _ = answers(3)
-    kept = resample_accuracies({"n": new})
-    monkeypatch.setattr(paired_scores, "MOST_KEPT", 1000)
-    again = resample_accuracies({"n": new})
-    assert all((kept["n"][task] == again["n"][task]).all() for task in TASKS)
+    new, old = answers(3)
+    kept = resample_accuracies({"n": new, "o": old})
+    seeds = list[list[int]]()
+
+    def count_seeds(seed: list[int]) -> np.random.Generator:
+        seeds.append(seed)
+        return np.random.Generator(np.random.PCG64(seed))
+
+    monkeypatch.setattr(np.random, "default_rng", count_seeds)
+    monkeypatch.setattr(resampled_tasks, "MOST_KEPT", 2 * 60 * DRAWS)
+    monkeypatch.setattr(resampled_tasks, "kept_counts", counts := {})
+    assert same_draws(kept, resample_accuracies({"o": old, "n": new})) and not seeds  # of models that are known
+    monkeypatch.setattr(resampled_tasks, "kept_draws", OrderedDict())
+    monkeypatch.setattr(resampled_tasks, "MOST_DRAWS_KEPT", 3)
+    for expected in (4, 6, 8):  # the counts of two tasks are kept, and not in turn
+        assert same_draws(kept, resample_accuracies({"n": new, "o": old})) and len(seeds) == expected
+        assert list(counts) == [("a", 60), ("b", 60)]
+    monkeypatch.setattr(resampled_tasks, "MOST_MODELS_KEPT", 1)
+    assert same_draws(kept, resample_accuracies({"n": new, "o": old})) and len(seeds) == 10
+
+
+def same_draws(kept: dict, again: dict) -> bool:
+    return all((kept[name][task] == again[name][task]).all() for name in kept for task in TASKS)
+
+
+def test_only_the_rows_that_are_asked_for_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = answers(6)
+    whole, resampled = compare_models(new, old, ["a", "b"]), list[str]()
+
+    def resample(task: str, right: np.ndarray) -> np.ndarray:
+        resampled.append(task)
+        return resampled_tasks.resample_task(task, right)
+
+    monkeypatch.setattr(paired_scores, "resample_task", resample)
+    for only, tasks in (([IN_DOMAIN], "ab"), (["c"], ""), ([OUT_OF_DOMAIN, "a"], "cd"), ([H_SCORE], "abcd")):
+        resampled.clear()
+        table = compare_models(new, old, ["a", "b"], only=only)
+        pd.testing.assert_frame_equal(table, whole[whole["over"].isin(only)].reset_index(drop=True))
+        assert "".join(resampled) == tasks
 
 
 def test_a_draw_has_as_many_images_and_the_spread_of_a_binomial() -> None:

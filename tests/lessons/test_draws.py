@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from contexts import context_of
 from lesson_text import LESSON
 from small_sweeps import recipe, run
 
+from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import compare_models, interval_of, resample_accuracies
 from merging.study.runs import execute
@@ -20,6 +23,7 @@ from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.teaching import lesson_check, paper_verdict
 from merging.teaching.fact import Fact
+from merging.teaching.facts import curve_facts
 from merging.teaching.facts.fact_computation import compute_fact
 from merging.teaching.lesson import FactSpec, Paper
 from merging.teaching.lesson_context import LessonContext
@@ -107,6 +111,21 @@ def test_without_answers_the_interval_of_a_difference_is_unknown(
     lesson = dataclasses.replace(context.lesson, facts={**context.lesson.facts, "change": spec})
     problems = lesson_check.find_problems(lesson, LessonContext(context.store, context.benchmark, lesson))
     assert any(text.startswith("The fact of change (difference) has no interval: ") for text in problems)
+
+
+def test_exemplars_have_the_draws_of_their_images() -> None:
+    right = [{"a": np.arange(40.0) < 20 + seed, "b": np.ones(9)} for seed in (0, 4)]
+    cells = [("LOT", 4, seed, task, one[task].mean(), len(one[task])) for seed, one in enumerate(right) for task in one]
+    table = pd.DataFrame(cells, columns=["method", "exemplars", "seed", "task", "accuracy", "n"])
+    packed = [pack_correctness({task: right[seed][task]}) for _, _, seed, task, *_ in cells]
+    tables = {"accuracy": table, "accuracy_answers": pd.DataFrame({"right": packed})}
+    measured = SimpleNamespace(table=tables.__getitem__, notes={"split": "reporting"})
+    lesson: Any = SimpleNamespace(find_measurement=lambda key: measured)
+    found = curve_facts.exemplars(lesson, {"method": "LOT", "n": 4})
+    shares = {task: (right[0][task] + right[1][task]) / 2 for task in "ab"}
+    draws = resample_accuracies({"": shares})[""]
+    np.testing.assert_allclose(found.draws, (draws["a"] + draws["b"]) / 2, atol=1e-12)  # type: ignore[arg-type]
+    assert found.value == pytest.approx((22 / 40 + 1) / 2) and found.n == 49
 
 
 def test_a_change_on_the_same_images_is_judged_by_its_own_draws(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from hypothesis import strategies as st
 from small_sweeps import RATIO, read_points, recipe, run, sweep
 
 from merging.base.errors import StoreError
+from merging.base.files.tables import Columns
 from merging.engine.evaluation.evaluate import evaluate_answers
+from merging.images.benchmarks.answers import ANSWERS
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.runs import execute
 from merging.study.runs.run_answers import read_correctness
@@ -97,6 +101,23 @@ def test_a_point_of_a_stored_run_has_its_predictions(tiny_benchmark: Benchmark, 
     right = point.read_correctness(SampledBenchmark.from_benchmark(tiny_benchmark, sample))
     assert right is not None and list(right) == ["flags", "tiles"]
     assert all((right[task] == expected[task]).all() for task in right)
+
+
+def test_scores_without_answers_name_the_point_or_the_run(tiny_benchmark: Benchmark, store: Store) -> None:
+    found = evaluate_answers(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), tasks=("digits", "tiles"))
+    with pytest.raises(StoreError, match=r"An evaluation has scores but no answers for tiles \(choosing\)"):
+        add_predictions(replace(found, answers=[one for one in found.answers if one.task != "tiles"]))
+    stored = execute.execute(recipe(tiny_benchmark), store, benchmark=tiny_benchmark)
+    answers = stored.plain_table(ANSWERS)
+    columns = {name: answers[name][1:] for name in ("task", "split", "n", "models", "predicted", "margin")}
+    damaged = SimpleNamespace(
+        id=stored.id, benchmark=stored.benchmark, scores=stored.scores, device="CPU", provenance="", versions={},
+        result=stored.result, plain_table=lambda name: Columns(columns),
+    )  # fmt: skip
+    known: Any = SimpleNamespace(list_copies=lambda run_id: [damaged])
+    task, split = answers["task"][0], answers["split"][0]
+    with pytest.raises(StoreError, match=rf"Run {stored.id} has scores but no answers for {task}"):
+        points.read_point_of_run(known, stored.id, "name", tiny_benchmark, PointSample(str(split)))
 
 
 @settings(max_examples=15, deadline=None)

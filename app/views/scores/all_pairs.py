@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Parts = Mapping[str, Run]  # the run of a model under an empty key; of "individual experts", each task's expert
 AVERAGES = {"Mean in domain": IN_DOMAIN, "Mean out of domain": OUT_OF_DOMAIN, "H-score": H_SCORE}
 LEFT_OUT = "Left out of this comparison, because the answers to each image are not stored: {}."
+NOTHING_SHARED = "There is no data set that all of these runs answer, so they are not compared."
 REFERENCES_NOTE = " The reference models are compared, too."
 MARKS_NOTE = " What is marked † or ‡ is explained at the top."
 NOTE = (
@@ -55,7 +56,9 @@ def draw_all_pairs(runs: Sequence[Run], averages: pd.DataFrame, stored: Sequence
         return
     if len(chosen) == 2:
         models = {run.id: models[run.id] for run in chosen}
-    score, over = _pick_score(runs[0])
+    score, over = _pick_score(runs[0], _list_shared_tasks(models))
+    if not over:
+        return
     ids = tuple((name, *(run.id for run in parts.values())) for name, parts in models.items())
     found, n = _compare_models(ids, tuple(runs[0].experts), over, page_data.current_digest(), models)
     rows = averages.drop(columns="n_in").merge(found.scores, left_on="run", right_on="model")
@@ -88,13 +91,26 @@ def _find_models(runs: Sequence[Run], averages: pd.DataFrame, stored: Sequence[R
     return {name: parts for name, parts in models.items() if all(has_answers(run, benchmark) for run in parts.values())}
 
 
-def _pick_score(run: Run) -> tuple[str, str]:
-    """A picker of the score by which runs are compared: its name, and what ``compare_all`` calls it."""
+def _list_shared_tasks(models: Mapping[str, Parts]) -> list[str]:
+    """The tasks with images that all models answer."""
+    first, *others = (_read_correctness(parts) for parts in models.values())
+    return [task for task in first if len(first[task]) and all(task in other for other in others)]
+
+
+def _pick_score(run: Run, shared: Collection[str]) -> tuple[str, str]:
+    """A picker of the score by which runs are compared: its name, and what ``compare_all`` calls it.
+
+    Scores are offered for ``shared`` tasks. Both are empty if there are none.
+    """
     table = page_data.scores(run)
     assert table is not None  # only evaluated runs are on the page
-    titles = dict(zip(table["title"], table["task"], strict=True))
-    has_outside = not set(titles.values()) <= set(run.experts)
-    scores = {title: over for title, over in AVERAGES.items() if has_outside or over == IN_DOMAIN} | titles
+    titles = {title: task for title, task in zip(table["title"], table["task"], strict=True) if task in shared}
+    groups = paired_scores.group_tasks(titles.values(), run.experts)
+    groups[H_SCORE] = groups[IN_DOMAIN] and groups[OUT_OF_DOMAIN]
+    scores = {title: over for title, over in AVERAGES.items() if groups[over]} | titles
+    if not scores:
+        st.info(NOTHING_SHARED)
+        return "", ""
     over = page_parts.pick_label("Score", scores, address.COMPARED_SCORE, width=260)
     return next(title for title, key in scores.items() if key == over), over
 
@@ -105,7 +121,7 @@ def _compare_models(
 ) -> tuple[AllPairs, int]:
     """All pairs of the models, and the number of images of the score."""
     correctness = {name: _read_correctness(parts) for name, parts in _models.items()}
-    sizes = {task: len(right) for task, right in next(iter(correctness.values())).items()}
+    sizes = {task: len(next(iter(correctness.values()))[task]) for task in _list_shared_tasks(_models)}
     groups = paired_scores.group_tasks(sizes, experts) | {H_SCORE: list(sizes)}
     return paired_scores.compare_all(correctness, experts, over), sum(sizes[task] for task in groups.get(over, [over]))
 

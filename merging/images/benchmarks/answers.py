@@ -67,12 +67,17 @@ class Scored(NamedTuple):
 
 
 def compare_scored(
-    first: Scored, second: Scored, in_domain: Collection[str], out_of_domain: Collection[str] | None = None
+    first: Scored,
+    second: Scored,
+    in_domain: Collection[str],
+    out_of_domain: Collection[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """The table of ``compare_models``; without the answers of both models, intervals and p are NaN."""
     if first.correctness is not None and second.correctness is not None:
-        return compare_models(first.correctness, second.correctness, in_domain, out_of_domain)
-    return subtract_scores(first.scores, second.scores, in_domain, out_of_domain)
+        return compare_models(first.correctness, second.correctness, in_domain, out_of_domain, only)
+    table = subtract_scores(first.scores, second.scores, in_domain, out_of_domain)
+    return table if only is None else table[table["over"].isin(only)].reset_index(drop=True)
 
 
 def pack_numbers(numbers: NDArray[Any], dtype: np.dtype[Any]) -> str:
@@ -87,7 +92,7 @@ def unpack_numbers(text: str, dtype: np.dtype[Any], n: int, rows: int = 0) -> ND
         StoreError: the text is damaged, or does not hold rows of n numbers.
     """
     unpacked = zlib.decompressobj()
-    with contextlib.suppress(ValueError, zlib.error):
+    with contextlib.suppress(ValueError, TypeError, zlib.error):  # a cell may hold another type than text
         raw = unpacked.decompress(base64.b64decode(text, validate=True), max(n, 1) << 16)  # of 8,000 models at most
         if unpacked.eof:  # so the text is complete
             numbers = np.frombuffer(raw, dtype)
@@ -124,12 +129,17 @@ def read_answers(table: Table, benchmark: Benchmark, split: str) -> dict[str, Sp
         names = _parse_models(models)
         classes = unpack_numbers(predicted, PREDICTED, n, len(names)).astype(np.int64)
         margins = unpack_numbers(margin, MARGIN, n, len(names)).astype(np.float64)
+        count = len(benchmark.find_task(task).class_names)
+        if classes.max(initial=0) >= count:
+            raise StoreError(
+                f"Stored answers are damaged: {task} has {count:,} classes, one answer is {classes.max()}."
+            )
         answers[task] = SplitAnswers(task, split, names, classes, margins, labels)
     return {task.key: answers[task.key] for task in benchmark.tasks if task.key in answers}
 
 
 def _parse_models(text: str) -> tuple[str, ...]:
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, TypeError):
         names = json.loads(text)
         if names and isinstance(names, list):
             return tuple(map(str, names))

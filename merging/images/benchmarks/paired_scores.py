@@ -8,35 +8,27 @@ compared. Importing this loads neither torch nor pandas.
 from __future__ import annotations
 
 import string
-import threading
-import zlib
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from math import comb, nan
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from merging.images.benchmarks.metrics import Z95
+from merging.images.benchmarks.resampled_tasks import DRAWS, SEED, Floats, is_whole, resample_task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 Correctness = Mapping[str, Floats]  # {task: (n,)}: 1 if the image is right, 0 if not, or the share of models right
 AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN, OTHER = "average", "in domain", "out of domain", "other"
 H_SCORE = "H-score"
 COLUMNS = ("over", "group", "tasks", "n", "accuracy", "reference", "difference", "low", "high", "p")
 PAIR_COLUMNS = ("first", "second", "difference", "low", "high", "family_low", "family_high", "differs")
-DRAWS, SEED = 10_000, 0  # of the bootstrap
 ENDS = (2.5, 97.5)  # percentiles at the ends of an interval
 Z80 = 0.8416212335729143  # 80 % quantile of the normal distribution
-BLOCK = 2**17  # counts that are drawn at a time, which fit the cache of a processor
-MOST_KEPT = 128 * 2**20  # bytes of counts that are kept for the next comparison
-FIXED_POINT = 2.0**36  # shares are rounded to multiples of 1/2³⁶, so that sums are exact in any order
 LETTERS, SUBSCRIPTS = string.ascii_letters, str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 MOST_AT_ONCE = 250  # models that are resampled at a time where there may be thousands, for the sake of memory
 ZERO = 1e-12  # differences and standard errors below this are rounding errors
@@ -93,51 +85,6 @@ def _add_squares(a: Floats, b: Floats, phi: Floats) -> Floats:
 # The bootstrap
 
 
-_kept: OrderedDict[tuple[str, int], list[NDArray[np.uint8]]] = OrderedDict()  # the latest used are last
-_kept_lock = threading.Lock()
-
-
-def _draw_counts(task: str, n: int) -> Iterator[NDArray[np.uint8]]:
-    """How often each of n images is drawn, in blocks (draws, n) of ``DRAWS`` in all.
-
-    They depend on the task and n only. A count of 256 would need as many draws of one image, which does not occur.
-    """
-    generator = np.random.default_rng([SEED, zlib.crc32(task.encode()), n])
-    rows = max(1, BLOCK // n)
-    for start in range(0, DRAWS, rows):
-        size = min(rows, DRAWS - start)
-        images = generator.integers(n, size=(size, n))
-        images += n * np.arange(size)[:, None]
-        yield np.bincount(images.ravel(), minlength=size * n).reshape(size, n).astype(np.uint8)
-
-
-def _read_counts(task: str, n: int) -> Iterable[NDArray[np.uint8]]:
-    """The blocks of ``_draw_counts``, which are kept unless one task would fill half of the memory for them."""
-    if 2 * n * DRAWS > MOST_KEPT:
-        return _draw_counts(task, n)
-    with _kept_lock:
-        if (task, n) in _kept:
-            _kept.move_to_end((task, n))
-            return _kept[task, n]
-    blocks = list(_draw_counts(task, n))
-    with _kept_lock:
-        _kept[task, n] = blocks
-        while sum(size * DRAWS for _, size in _kept) > MOST_KEPT:
-            _kept.popitem(last=False)
-    return blocks
-
-
-def _resample_task(task: str, right: Floats) -> Floats:
-    """Accuracies (m, draws) of m models on resamples of the n images of a task; ``right`` is (m, n)."""
-    is_whole = _is_whole(right)
-    # Sums of zeros and ones are exact in single precision, and those of rounded shares in double precision.
-    weights = (right if is_whole else np.rint(right * FIXED_POINT) / FIXED_POINT).T
-    precision: type[np.floating[Any]] = np.float32 if is_whole else np.float64
-    weights = np.asarray(weights, precision)
-    sums = [counts.astype(precision) @ weights for counts in _read_counts(task, len(weights))]
-    return np.ascontiguousarray(np.concatenate(sums).T, np.float64) / len(weights)
-
-
 def resample_accuracies(models: Mapping[str, Correctness]) -> dict[str, dict[str, Floats]]:
     """{model: {task: accuracies (draws,)}} when the images of each task are sampled again with replacement.
 
@@ -148,7 +95,7 @@ def resample_accuracies(models: Mapping[str, Correctness]) -> dict[str, dict[str
     """
     accuracies: dict[str, dict[str, Floats]] = {name: {} for name in models}
     for task in _list_tasks(models):
-        for name, draws in zip(models, _resample_task(task, _stack(models, task)), strict=True):
+        for name, draws in zip(models, resample_task(task, _stack(models, task)), strict=True):
             accuracies[name][task] = draws
     return accuracies
 
@@ -197,19 +144,17 @@ def _list_tasks(models: Mapping[str, Correctness]) -> list[str]:
     return tasks
 
 
-def _is_whole(right: Floats) -> bool:
-    """Whether each answer is that of one model, 0 or 1, and not a share of several."""
-    return bool(np.isin(right, (0, 1)).all())
-
-
 def _stack(models: Mapping[str, Correctness], task: str) -> Floats:
     return np.stack([right[task] for right in models.values()]).astype(np.float64)
 
 
 def _average(arrays: Iterable[Floats]) -> Floats:
     """The mean, which is summed in order, so that its rounding does not depend on shapes."""
-    first, *others = arrays
-    return reduce(np.add, others, first) / (1 + len(others))
+    total, count = np.float64(0), 0
+    for array in arrays:  # of which only one is in memory at a time
+        total, count = total + array, count + 1
+    mean: Floats = total / count
+    return mean
 
 
 def _harmonic_mean(a: Floats, b: Floats) -> Floats:
@@ -222,7 +167,11 @@ def _harmonic_mean(a: Floats, b: Floats) -> Floats:
 
 
 def compare_models(
-    first: Correctness, second: Correctness, in_domain: Collection[str], out_of_domain: Collection[str] | None = None
+    first: Correctness,
+    second: Correctness,
+    in_domain: Collection[str],
+    out_of_domain: Collection[str] | None = None,
+    only: Collection[str] | None = None,
 ) -> pd.DataFrame:
     """A row for in domain, out of domain and the H-score (group "average"), then one for each task of both models.
 
@@ -230,7 +179,8 @@ def compare_models(
     reference (of the second), difference (first − second) with its 95 % interval low to high, as fractions, and p.
     Averages over several tasks have the interval of the bootstrap and no p (NaN). Tasks have Newcombe's interval and
     the p of McNemar's exact test; if answers are shares of models, the bootstrap and no p. Tasks that are in neither
-    domain (group "other") count in no average; without ``out_of_domain`` there are none.
+    domain (group "other") count in no average; without ``out_of_domain`` there are none. With ``only``, the other
+    averages and tasks have no row, which is faster.
 
     Raises:
         ValueError: the models answer different numbers of images of a task.
@@ -238,14 +188,18 @@ def compare_models(
     models = {"first": first, "second": second}
     right = {task: _stack(models, task) for task in _list_tasks(models)}
     groups = group_tasks(right, in_domain, out_of_domain)
-    draws = {task: _resample_task(task, answers) for task, answers in right.items()}
-    intervals = {task: _compare_answers(answers, draws[task]) for task, answers in right.items()}
-    for name, (ours, theirs) in average_groups(draws, groups).items():
+    needed = (IN_DOMAIN, OUT_OF_DOMAIN) if only is None or H_SCORE in only else only
+    averaged = {name: groups[name] if name in needed else [] for name in (IN_DOMAIN, OUT_OF_DOMAIN)}
+    draws = {task: resample_task(task, right[task]) for tasks in averaged.values() for task in tasks}
+    intervals = {task: _compare_answers(task, right[task]) for task in right if only is None or task in only}
+    for name, (ours, theirs) in average_groups(draws, averaged).items():
         low, high = interval_of(ours - theirs)
-        is_task = len(groups.get(name, ())) == 1  # an average over one task is that task
-        intervals[name] = intervals[groups[name][0]] if is_task else (float(low), float(high), nan)
+        tasks = averaged.get(name, ())
+        is_task = len(tasks) == 1  # an average over one task is that task
+        intervals[name] = _compare_answers(tasks[0], right[tasks[0]]) if is_task else (float(low), float(high), nan)
     accuracies = {task: answers.mean(axis=1) for task, answers in right.items()}
-    return _build_table(accuracies, {task: answers.shape[1] for task, answers in right.items()}, groups, intervals)
+    table = _build_table(accuracies, {task: answers.shape[1] for task, answers in right.items()}, groups, intervals)
+    return table if only is None else table[table["over"].isin(only)].reset_index(drop=True)
 
 
 def subtract_scores(
@@ -263,9 +217,10 @@ def subtract_scores(
     return _build_table(accuracies, sizes, group_tasks(tasks, in_domain, out_of_domain), {})
 
 
-def _compare_answers(right: Floats, draws: Floats) -> tuple[float, float, float]:
-    """(low, high, p) of one task from the answers (2, n) of two models, and their accuracies (2, draws)."""
-    if not _is_whole(right):
+def _compare_answers(task: str, right: Floats) -> tuple[float, float, float]:
+    """(low, high, p) of one task from the answers (2, n) of two models."""
+    if not is_whole(right):
+        draws = resample_task(task, right)
         low, high = interval_of(draws[0] - draws[1])
         return float(low), float(high), nan
     both, ours, theirs = (int(count) for count in (right.prod(axis=0).sum(), *right.sum(axis=1)))
@@ -371,8 +326,8 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     pairs = pd.DataFrame(_subtract_pairs(values, draws), columns=["a", "b", *PAIR_COLUMNS[2:]])
     if over not in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE):
         right = _stack(models, over)[ranks]
-        a, b, is_whole = pairs["a"].to_numpy(), pairs["b"].to_numpy(), np.array([_is_whole(row) for row in right])
-        is_single = is_whole[a] & is_whole[b]  # a pair of one model each has the interval that it has by itself
+        a, b, are_whole = pairs["a"].to_numpy(), pairs["b"].to_numpy(), np.array([is_whole(row) for row in right])
+        is_single = are_whole[a] & are_whole[b]  # a pair of one model each has the interval that it has by itself
         for name, ends in zip(("low", "high"), _newcombe_of_pairs(right, a, b), strict=True):
             pairs[name] = np.where(is_single, ends, pairs[name])
     letters = _assign_letters(len(names), pairs.loc[pairs["differs"], ["a", "b"]].to_numpy().tolist())
@@ -424,12 +379,12 @@ def _score_models(models: Mapping[str, Correctness], in_domain: Collection[str],
     tasks = _list_tasks(models)
     groups: dict[str, Sequence[str]] = {**group_tasks(tasks, in_domain)}
     if over in tasks:
-        return _stack(models, over).mean(axis=1), _resample_task(over, _stack(models, over))
+        return _stack(models, over).mean(axis=1), resample_task(over, _stack(models, over))
     names = (IN_DOMAIN, OUT_OF_DOMAIN) if over == H_SCORE else (over,)
     if not all(groups.get(name) for name in names):
         raise ValueError(f"The models have no images in common for {over}.")
     values = [_average(_stack(models, task).mean(axis=1) for task in groups[name]) for name in names]
-    draws = [_average(_resample_task(task, _stack(models, task)) for task in groups[name]) for name in names]
+    draws = [_average(resample_task(task, _stack(models, task)) for task in groups[name]) for name in names]
     return (_harmonic_mean(*values), _harmonic_mean(*draws)) if over == H_SCORE else (values[0], draws[0])
 
 

@@ -40,12 +40,12 @@ def compare_answers(
     first: Correctness, second: Correctness, in_domain: Collection[str], over: str = "in", half: str = REPORTING
 ) -> Comparison:
     """The difference of two models' averages ``over`` the tasks "in" or "out" of domain; see ``compare_models``."""
-    return _make_comparison(compare_models(first, second, in_domain), over, half)
+    return _make_comparison(compare_models(first, second, in_domain, only=[GROUPS[over]]), over, half)
 
 
 def compare_scores(first: Scored, second: Scored, in_domain: Collection[str], over: str) -> Comparison:
     """As ``compare_answers``; without the answers of both models, the interval is unknown (NaN)."""
-    return _make_comparison(compare_scored(first, second, in_domain), over, REPORTING)
+    return _make_comparison(compare_scored(first, second, in_domain, only=[GROUPS[over]]), over, REPORTING)
 
 
 def _make_comparison(rows: pd.DataFrame, over: str, half: str) -> Comparison:

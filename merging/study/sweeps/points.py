@@ -206,10 +206,20 @@ class Point:
 
 
 def add_predictions(evaluation: Evaluation) -> pd.DataFrame:
-    """The scores of an evaluation, with the predicted classes of every image as a column."""
+    """The scores of an evaluation, with the predicted classes of every image as a column.
+
+    Raises:
+        StoreError: the evaluation has scores without answers.
+    """
     packed = {(one.task, one.split): pack_numbers(one.predicted, PREDICTED) for one in evaluation.answers}
-    keys = _zip_columns(evaluation.scores, "task", "split")
-    return evaluation.scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in keys]})
+    return _assign_predictions(evaluation.scores, packed, "An evaluation")
+
+
+def _assign_predictions(scores: pd.DataFrame, packed: Mapping[tuple[str, str], str], what: str) -> pd.DataFrame:
+    keys = list(_zip_columns(scores, "task", "split"))
+    if missing := [f"{task} ({split})" for task, split in keys if (task, split) not in packed]:
+        raise StoreError(f"{what} has scores but no answers for {', '.join(missing)}.")
+    return scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in keys]})
 
 
 def name_point(identity: Identity, benchmark: Benchmark, sample: PointSample) -> str:
@@ -274,12 +284,16 @@ def read_point_of_run(store: Store, run_id: str, name: str, benchmark: Benchmark
 
 
 def _add_run_predictions(scores: pd.DataFrame, run: Run) -> pd.DataFrame:
-    """Rows of a run's scores with ``PREDICTED_COLUMN`` from its answers, unless these are not stored."""
+    """Rows of a run's scores with ``PREDICTED_COLUMN`` from its answers, unless these are not stored.
+
+    Raises:
+        StoreError: the run has scores without answers.
+    """
     if ANSWERS not in run.result.schemas:
         return scores
     table = run.plain_table(ANSWERS)
     packed = {(task, split): text for task, split, text in _zip_columns(table, "task", "split", PREDICTED_COLUMN)}
-    return scores.assign(**{PREDICTED_COLUMN: [packed[key] for key in _zip_columns(scores, "task", "split")]})
+    return _assign_predictions(scores, packed, f"Run {run.id}")
 
 
 def _zip_columns(table: Table, *names: str) -> Iterator[tuple[Any, ...]]:

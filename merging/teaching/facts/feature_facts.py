@@ -58,6 +58,7 @@ def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     row, notes = _read_separability(context, arguments, str(arguments["run"]))
     n, seed, task = int(row["n"]), notes["seed"], str(row["task"])
     if against := arguments.get("against"):
+        _read_separability(context, arguments, str(against))  # raises LessonError if that run lacks the data set
         runs = (context.require_run(str(alias)) for alias in (arguments["run"], against))
         ours, theirs = ({task: vote_on_images(context.find_measurement(FEATURES, run), task)} for run in runs)
         change = compare_models(ours, theirs, ()).iloc[-1]

@@ -86,8 +86,8 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     if ours is None or theirs is None:
         source = f"{new.source} and {old.source}, without stored answers"
         return Fact(new.value - old.value, POINTS, n=new.n, half=SPLIT, source=source)
-    table = compare_models(ours, theirs, read_score_rows(context, run)[1])
-    row, source = table[table["over"] == name_average(over)].iloc[0], f"{new.source} and {old.source}, image by image"
+    table = compare_models(ours, theirs, read_score_rows(context, run)[1], only=[name_average(over)])
+    row, source = table.iloc[0], f"{new.source} and {old.source}, image by image"
     return Fact(
         float(row["difference"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]), SPLIT, SEED, source
     )
