@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from merging.images.benchmarks.paired_scores import interval_of
+from merging.images.benchmarks.paired_scores import find_interval
 from merging.teaching.fact_kinds import lacks_interval
 from merging.teaching.facts.fact_computation import compute_fact
 
@@ -50,7 +50,7 @@ def _change_uncertainty(facts: list[Fact], change: float) -> float:
         and last.draws is not None
         and (first.half, first.seed) == (last.half, last.seed)
     ):
-        low, high = interval_of(last.draws - first.draws)
+        low, high = find_interval(last.draws - first.draws)
         return float(change - low if change > 0 else high - change)
     parts = []
     for i, fact in enumerate(ends):

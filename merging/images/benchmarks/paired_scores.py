@@ -174,7 +174,7 @@ def group_tasks(
     return groups
 
 
-def interval_of(draws: ArrayLike, observed: ArrayLike | None = None) -> tuple[Floats, Floats]:
+def find_interval(draws: ArrayLike, observed: ArrayLike | None = None) -> tuple[Floats, Floats]:
     """The ends (*S) of the interval of a statistic from its values (*S, draws) on resamples.
 
     The statistic may be any function of ``resample_accuracies``, such as a difference of differences. The ends are
@@ -240,7 +240,7 @@ def compare_models(
     draws = {task: _resample_task(task, answers) for task, answers in right.items()}
     intervals = {task: _compare_answers(answers, draws[task]) for task, answers in right.items()}
     for name, (ours, theirs) in average_groups(draws, groups).items():
-        low, high = interval_of(ours - theirs)
+        low, high = find_interval(ours - theirs)
         is_task = len(groups.get(name, ())) == 1  # an average over one task is that task
         intervals[name] = intervals[groups[name][0]] if is_task else (float(low), float(high), nan)
     accuracies = {task: answers.mean(axis=1) for task, answers in right.items()}
@@ -265,7 +265,7 @@ def subtract_scores(
 def _compare_answers(right: Floats, draws: Floats) -> tuple[float, float, float]:
     """(low, high, p) of one task from the answers (2, n) of two models, and their accuracies (2, draws)."""
     if not _is_whole(right):
-        low, high = interval_of(draws[0] - draws[1])
+        low, high = find_interval(draws[0] - draws[1])
         return float(low), float(high), nan
     both, ours, theirs = (int(count) for count in (right.prod(axis=0).sum(), *right.sum(axis=1)))
     low, high = newcombe_interval(both, ours - both, theirs - both, right.shape[1] - ours - theirs + both)
@@ -293,7 +293,7 @@ def _build_table(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float, float, int]:
+def find_share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float, float, int]:
     """The share of all images for which ``holds`` {task: (n_k,)} is true, its interval [low, high], and the number n.
 
     Images are sampled with replacement within each task. NaN without images.
@@ -303,7 +303,7 @@ def share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float
         return nan, nan, nan, 0
     generator = np.random.default_rng(SEED)
     counts = [generator.binomial(len(of_task), of_task.mean(), DRAWS) for of_task in holds.values() if len(of_task)]
-    low, high = interval_of(np.sum(counts, axis=0) / n)
+    low, high = find_interval(np.sum(counts, axis=0) / n)
     return sum(int(of_task.sum()) for of_task in holds.values()) / n, float(low), float(high), n
 
 
@@ -338,7 +338,7 @@ class AllPairs:
 class BestModel(NamedTuple):
     """The best model against the second: the difference with its family-wise interval.
 
-    ``ties`` are the other models that cannot be told from the best.
+    ``ties`` are the other models that cannot be distinguished from the best.
     """
 
     best: str
@@ -375,13 +375,13 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     letters = _assign_letters(len(names), pairs.loc[pairs["differs"], ["a", "b"]].to_numpy().tolist())
     pairs.insert(0, "first", [names[a] for a in pairs.pop("a")])
     pairs.insert(1, "second", [names[b] for b in pairs.pop("b")])
-    low, high = interval_of(draws)
+    low, high = find_interval(draws)
     scores = pd.DataFrame({"model": names, "value": values, "low": low, "high": high})
     return AllPairs(names, scores, pairs, dict(zip(names, letters, strict=True)))
 
 
 def tell_from_best(all_pairs: AllPairs) -> BestModel:
-    """The best model, the second, and the models that the family-wise intervals do not tell from the best."""
+    """The best model, the second, and the models that the family-wise intervals do not distinguish from the best."""
     best, second = all_pairs.order[:2]
     pairs = all_pairs.pairs[all_pairs.pairs["first"] == best]
     difference, low, high = pairs[["difference", "family_low", "family_high"]].to_numpy(np.float64)[0].tolist()
@@ -411,7 +411,7 @@ def _subtract_pairs(
     differences, lows, highs, errors = (np.zeros((count, count)) for _ in range(4))
     for a in range(count - 1):  # one model against all below it at a time, for the sake of memory
         changes = draws[a] - draws[a + 1 :]
-        lows[a, a + 1 :], highs[a, a + 1 :] = interval_of(changes)
+        lows[a, a + 1 :], highs[a, a + 1 :] = find_interval(changes)
         differences[a, a + 1 :], errors[a, a + 1 :] = values[a] - values[a + 1 :], changes.std(axis=1, ddof=1)
         varies = errors[a, a + 1 :] > ZERO
         distances = np.abs(changes[varies] - differences[a, a + 1 :][varies, None])

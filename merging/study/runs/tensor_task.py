@@ -1,8 +1,8 @@
 """The task "tensor": one whole tensor of a merge.
 
 Workers compute it only on the same kind of hardware as the requesting process, so that a file has the same bytes as if
-one machine had computed it. The answer is a safetensors file with counts in its metadata: the number of scalars that the
-merge changes, and the squared norm of the change.
+one machine had computed it. The answer is a safetensors file with counts in its metadata: the number of scalars
+that the merge changes, and the squared norm of the change.
 """
 
 from __future__ import annotations

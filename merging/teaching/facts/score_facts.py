@@ -107,9 +107,9 @@ def read_run_correctness(context: LessonContext, alias: str) -> Correctness | No
     """
     if alias == EXPERTS:
         experts = {task: context.references[task] for task in context.benchmark.experts}
-        read = {task: read_correctness(run, context.benchmark) for task, run in experts.items()}
-        known = {task: correctness for task, correctness in read.items() if correctness is not None}
-        return join_experts(known) if len(known) == len(experts) else None
+        answers = {task: read_correctness(run, context.benchmark) for task, run in experts.items()}
+        by_expert = {task: correctness for task, correctness in answers.items() if correctness is not None}
+        return join_experts(by_expert) if len(by_expert) == len(experts) else None
     return context.compute_once(
         ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
     )

@@ -60,7 +60,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
     score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
     of "points" compared, the "certainty" that it meets the bound, its "lead" over the next best, or the number of
-    "ties", the points that cannot be told from it. ``over`` is the kind of score, by default ``by``.
+    "ties", the points that cannot be distinguished from it. ``over`` is the kind of score, by default ``by``.
     """
     from merging.study.sweeps.requirement import Requirement, describe_draws, find_best_point, judge_points
 
