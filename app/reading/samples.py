@@ -1,4 +1,4 @@
-"""The scored images of the session's benchmark, in words: whole test sets, or halves of them."""
+"""The scored images of the session's benchmark, in words: whole test sets, or their reporting or choosing half."""
 
 from __future__ import annotations
 

@@ -241,7 +241,8 @@ def find_best_reset(evidence: RunEvidence, stored: StoredMeasurement) -> RunFact
     opening = "Putting {} back would give" if low > 0 else "Nothing put back clearly helps; the best is {} with"
     sample = f"{_interval_text(low, high)}measured on {images} images a task, n = {best['n']}"
     part = _section_text(names["block"]) if "block" in names else printable(names["tensor"])
-    sentence = f"{opening.format(part)} {_signed(points)} points {scope} ({sample}; best of {tried} tried)."
+    sentence = f"{opening.format(part)} {_signed(points)} points {scope} ({sample}; best of {tried} tried, "
+    sentence += "not corrected for the choice)."
     numbers = {"change": points, "low": low, "high": high, "images": images, "tried": tried, "n": int(best["n"])}
     return RunFact(sentence, numbers, block=names.get("block", ""), tensor=names.get("tensor", ""))
 

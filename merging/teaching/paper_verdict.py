@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from merging.images.benchmarks.paired_scores import find_smallest_visible, interval_of
+from merging.images.benchmarks.paired_scores import find_interval, find_smallest_visible
 from merging.teaching.fact import PERCENT, POINTS, Fact
 from merging.teaching.fact_kinds import lacks_interval
 from merging.teaching.facts.fact_computation import compute_fact
@@ -43,7 +43,7 @@ def find_paired_change(facts: Sequence[Fact]) -> Fact | None:
     first, last = facts[0], facts[-1]
     if len(facts) < 2 or first.draws is None or last.draws is None or not _have_same_images(first, last):
         return None
-    low, high = interval_of(last.draws - first.draws)
+    low, high = find_interval(last.draws - first.draws)
     unit = POINTS if last.unit == PERCENT else last.unit
     return Fact(
         last.value - first.value, unit, float(low), float(high), last.n, last.half, last.seed, digits=last.digits

@@ -232,7 +232,8 @@ def put_back(run: str, benchmark: Benchmark) -> Expected:
     points, low, high = 100 * best.change, 100 * best.low, 100 * best.high
     interval = f"paired 95% interval {signed(low)} to {signed(high)}"
     sentence = f"Putting {best.name} back would give {signed(points)} points out of domain ({interval}; "
-    sentence += f"measured on {notes['images']} images a task, n = {best.n}; best of {len(rows)} tried)."
+    sentence += f"measured on {notes['images']} images a task, n = {best.n}; best of {len(rows)} tried, "
+    sentence += "not corrected for the choice)."
     numbers = {"change": points, "low": low, "high": high, "images": notes["images"], "tried": len(rows), "n": best.n}
     return sentence, numbers
 

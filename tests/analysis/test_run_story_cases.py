@@ -14,7 +14,7 @@ import pytest
 import stored_runs
 
 from merging.base.files.tables import write_table
-from merging.images.benchmarks.answers import SplitAnswers, answers_table
+from merging.images.benchmarks.answers import SplitAnswers, make_answers_table
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.analysis.measurement_store import entry_name, write_measurement
 from merging.study.analysis.measurement_subject import MeasurementResult
@@ -50,7 +50,9 @@ def write_run(
     """
     tables = {"tensors": tensors_table()} | facts.pop("tables", {})
     if first is not None and scores is not None:
-        tables["answers"] = answers_table(answers_of(task, *counts, first) for task, counts in scores.items()).frame()
+        tables["answers"] = make_answers_table(
+            answers_of(task, *counts, first) for task, counts in scores.items()
+        ).frame()
     if scores is not None:
         rows = [(task, f"Task {task}", half, 2, correct if half == "reporting" else 0, n,
                  (correct / n if n else math.nan) if half == "reporting" else 0.0, 0.0, 1.0)
@@ -263,7 +265,7 @@ def test_putting_back_falls_back_on_the_domain_and_says_if_nothing_helps(store: 
     fact = tell(store, run)["put_back"]
     assert fact.sentence == (
         "Nothing put back clearly helps; the best is block 1 with +2.0 points in domain (paired 95% interval −1.0 to "
-        "+5.0; measured on 32 images a task, n = 64; best of 2 tried)."
+        "+5.0; measured on 32 images a task, n = 64; best of 2 tried, not corrected for the choice)."
     )
     assert (fact.block, fact.tensor) == ("block 1", "")
 

@@ -34,10 +34,10 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     ranked = meeting.sort_values("in_domain", ascending=False)
     lead = 100 * (ranked["in_domain"].iloc[0] - ranked["in_domain"].iloc[1])
     assert f" is best in domain, {100 * ranked['in_domain'].iloc[0]:.1f}%; " in said
-    assert f"of {len(meeting) - 1} other points that meet the bound cannot be told from it" in said
+    assert f"of {len(meeting) - 1} other points that meet the bound cannot be distinguished from it" in said
     assert f"It is {lead:.1f} points" in said
     spec = at.get("plotly_chart")[0].proto.spec
-    assert "Cannot be told from the best" in spec and "points to the best (" in spec
+    assert "Cannot be distinguished from the best" in spec and "points to the best (" in spec
     assert f"Subject to out of domain at least {least}%" in spec and '"type":"rect"' in spec
     other = next(option for option in means["point"] if option not in set(meeting["point"]))
     picker(at, "chosen_point").set_value(other).run()

@@ -20,7 +20,7 @@ from merging.images.benchmarks.answers import (
     MARGIN,
     PREDICTED,
     SplitAnswers,
-    answers_table,
+    make_answers_table,
     pack_correctness,
     pack_numbers,
     read_answers,
@@ -87,7 +87,7 @@ def test_tables_come_back_from_files(tmp_path_factory: pytest.TempPathFactory, p
     one = answers_of(predicted, margin.astype(np.float64))
     folder = tmp_path_factory.mktemp("answers")
     schema = write_table(
-        folder, "answers", answers_table([one, answers_of(predicted, margin, "choosing")]), packed=True
+        folder, "answers", make_answers_table([one, answers_of(predicted, margin, "choosing")]), packed=True
     )
     table = read_columns(folder / "tables" / "answers.csv.gz", schema)
     (found,) = read_answers(table, Labels(labels), "reporting").values()
@@ -99,7 +99,7 @@ def test_tables_come_back_from_files(tmp_path_factory: pytest.TempPathFactory, p
 
 def test_a_data_set_without_images_has_no_answers() -> None:
     one = answers_of(np.zeros((2, 0), np.int64), np.zeros((2, 0)))
-    (found,) = read_answers(answers_table([one]), Labels(one.labels), "reporting").values()
+    (found,) = read_answers(make_answers_table([one]), Labels(one.labels), "reporting").values()
     assert found.predicted.shape == found.margin.shape == (2, 0) and found.correctness.shape == (0,)
 
 
@@ -151,7 +151,7 @@ def test_a_text_that_unpacks_to_more_than_there_can_be_is_refused() -> None:
 def changed_table(**cells: object) -> dict[str, np.ndarray]:
     """The table of two models' answers to three images, with other cells."""
     one = answers_of(np.array([[1, 2, 3], [4, 5, 6]]), np.zeros((2, 3)))
-    table = {name: answers_table([one])[name] for name in COLUMNS}
+    table = {name: make_answers_table([one])[name] for name in COLUMNS}
     return table | {name: np.array([cell], object) for name, cell in cells.items()}
 
 

@@ -19,7 +19,6 @@ from merging.images.benchmarks import paired_scores, resampled_tasks
 from merging.images.benchmarks.metrics import h_score
 from merging.images.benchmarks.paired_scores import (
     AVERAGE,
-    DRAWS,
     H_SCORE,
     IN_DOMAIN,
     OUT_OF_DOMAIN,
@@ -27,16 +26,17 @@ from merging.images.benchmarks.paired_scores import (
     compare_all,
     compare_models,
     compare_with_one,
+    find_interval,
+    find_share_interval,
     find_smallest_visible,
     group_tasks,
-    interval_of,
     mcnemar,
     newcombe_interval,
     resample_accuracies,
-    share_interval,
     subtract_scores,
     tell_from_best,
 )
+from merging.images.benchmarks.resampled_tasks import DRAWS
 
 TASKS = ("a", "b", "c", "d")
 PLAIN = settings(max_examples=25, deadline=None)
@@ -227,13 +227,13 @@ def test_intervals_of_averages_agree_with_drawing_images() -> None:
 
 def test_intervals_of_any_statistic() -> None:
     draws = np.random.default_rng(0).normal([[1.0], [2.0]], 1.0, (2, 5000))
-    low, high = interval_of(draws)
+    low, high = find_interval(draws)
     assert (low, high) == (
         pytest.approx(np.percentile(draws, 2.5, axis=1)),
         pytest.approx(np.percentile(draws, 97.5, axis=1)),
     )
     observed = np.array([0.5, 1.5])
-    assert interval_of(draws, observed) == (pytest.approx(2 * observed - high), pytest.approx(2 * observed - low))
+    assert find_interval(draws, observed) == (pytest.approx(2 * observed - high), pytest.approx(2 * observed - low))
 
 
 # Two models
@@ -278,7 +278,7 @@ def test_shares_of_models_have_the_interval_of_the_bootstrap() -> None:
     shares = {task: (new[task] + old[task]) / 2 for task in new}
     row = compare_models(shares, old, ["a"]).set_index("over").loc["b"]
     draws = resample_accuracies({"s": shares, "o": old})
-    assert (row["low"], row["high"]) == interval_of(draws["s"]["b"] - draws["o"]["b"]) and np.isnan(row["p"])
+    assert (row["low"], row["high"]) == find_interval(draws["s"]["b"] - draws["o"]["b"]) and np.isnan(row["p"])
     assert row["difference"] == pytest.approx((new["b"] - old["b"]).mean() / 2)
 
 
@@ -326,11 +326,11 @@ def test_the_order_of_models_and_of_images(drawn: tuple[np.ndarray, np.ndarray, 
 
 def test_a_share_has_the_interval_of_a_proportion() -> None:
     holds = {"a": np.arange(200) < 60, "b": np.arange(100) < 50, "c": np.zeros(0, bool)}
-    share, low, high, n = share_interval(holds)
+    share, low, high, n = find_share_interval(holds)
     half = 1.96 * math.sqrt(200 * 0.21 + 100 * 0.25) / 300
     assert (share, n) == (pytest.approx(110 / 300), 300)
     assert (low, high) == pytest.approx((share - half, share + half), abs=0.08 * half)
-    assert share_interval({"a": np.ones(9, bool)}) == (1, 1, 1, 9) and np.isnan(share_interval({})[0])
+    assert find_share_interval({"a": np.ones(9, bool)}) == (1, 1, 1, 9) and np.isnan(find_share_interval({})[0])
 
 
 def test_a_difference_of_the_smallest_visible_size_is_shown_four_times_in_five() -> None:
@@ -358,7 +358,7 @@ def test_all_pairs_have_the_numbers_of_two_models() -> None:
             assert row["family_low"] <= row["low"] + 0.01 and row["high"] - 0.01 <= row["family_high"]
             assert row["differs"] == (not row["family_low"] <= 0 <= row["family_high"])
     first = found.scores.iloc[0]
-    assert (first["low"], first["high"]) == interval_of(resample_accuracies(models)[found.order[0]]["c"])
+    assert (first["low"], first["high"]) == find_interval(resample_accuracies(models)[found.order[0]]["c"])
 
 
 def test_family_wise_intervals_are_those_of_the_largest_distance() -> None:
@@ -503,7 +503,7 @@ def test_coverage_of_the_bootstrap(agreement: float) -> None:
         for k in range(per_batch):
             first, second = (average_groups(draws[str((k, side))], groups) for side in (0, 1))
             for name, (ours, theirs) in truth.items():
-                low, high = interval_of(first[name] - second[name])
+                low, high = find_interval(first[name] - second[name])
                 contains[name].append(bool(low <= ours - theirs <= high))
     coverages = {name: float(np.mean(values)) for name, values in contains.items()}
     print(agreement, coverages)

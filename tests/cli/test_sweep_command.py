@@ -58,7 +58,8 @@ def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: An
     assert "best by" not in out
     assert call() == 0
     assert (
-        " is best by H-score, " in (out := capsys.readouterr().out) and "of 2 other points cannot be told from" in out
+        " is best by H-score, " in (out := capsys.readouterr().out)
+        and "of 2 other points cannot be distinguished" in out
     )
 
 

@@ -16,7 +16,7 @@ from small_sweeps import recipe, run
 
 from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
-from merging.images.benchmarks.paired_scores import compare_models, interval_of, resample_accuracies
+from merging.images.benchmarks.paired_scores import compare_models, find_interval, resample_accuracies
 from merging.study.runs import execute
 from merging.study.runs.run_answers import read_correctness
 from merging.study.runs.run_store import Store
@@ -70,7 +70,7 @@ def test_points_of_a_sweep_are_paired(context: LessonContext) -> None:
     for over in ("in", "h"):
         first, last = (fact(context, "swept", sweep="lam", at=value, over=over) for value in (0.0, 0.6))
         assert first.draws is not None and last.draws is not None and first.draws.shape == (10_000,)
-        low, high = interval_of(last.draws - first.draws)
+        low, high = find_interval(last.draws - first.draws)
         assert low <= last.value - first.value <= high
     best = fact(context, "best", sweep="lam", by="h")
     by_value = {value: fact(context, "swept", sweep="lam", at=value, over="h") for value in (0.0, 0.3, 0.6)}
@@ -153,7 +153,7 @@ def test_a_change_on_the_same_images_is_judged_by_its_own_draws(
     counted = [Fact(value, half="reporting") for value in (1.0, 2.0)]
     assert judge(*counted) == "same direction"  # without any interval
     ((name, theirs, ours),) = paper_verdict.describe_change(paper, [first, last])
-    low, high = interval_of(100 * (last.draws - first.draws))  # type: ignore[operator]
+    low, high = find_interval(100 * (last.draws - first.draws))  # type: ignore[operator]
     assert (name, theirs) == (paper_verdict.CHANGE, "+1 points")
     assert ours == f"+2.0 points (+{low:.1f} to +{high:.1f}, reporting half)"
     assert paper_verdict.describe_change(paper, [first, wide]) == []

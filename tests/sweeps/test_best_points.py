@@ -110,7 +110,7 @@ def test_only_points_that_meet_the_bound_are_compared(scaled: Sweep) -> None:
     names = set(table.loc[table["meets"], "point"])
     compared = compare_with_best(scaled, found, table, "0.3", "in_domain", answers)
     assert {other.point for other in compared.others} == names - {"0.3"} and len(names) == 3
-    assert "of 2 other points that meet the bound cannot be told from it" in compared.in_words(
+    assert "of 2 other points that meet the bound cannot be distinguished from it" in compared.in_words(
         {name: name for name in names}
     )
     alone = table.assign(meets=table["point"] == "0.3")
@@ -152,16 +152,16 @@ def test_the_words_name_ties_the_next_and_the_default(scaled: Sweep) -> None:
     found = compare(scaled, answer(), "0.2")
     ties = ", ".join(names[point] for point in found.ties)
     assert found.in_words(names).startswith(
-        f"λ 0.2 is best by H-score, {100 * found.value:.1f} %; {len(found.ties)} of 4 other points cannot be told from "
-        f"it ({ties}). It is {found.others[0]} better than "
+        f"λ 0.2 is best by H-score, {100 * found.value:.1f} %; {len(found.ties)} of 4 other points cannot be "
+        f"distinguished from it ({ties}). It is {found.others[0]} better than "
     )
     lead = next(other for other in found.others if other.point == "0.3")
     assert f"{100 * lead.lead:.1f} points ({100 * lead.lead_low:.1f} to".replace("-", "−") in found.in_words(names)
     assert "the default (λ 0.3)" in found.in_words(names)
     assert replace(found, default="0.2").in_words(names).startswith("λ 0.2 (the default) is best")
     apart = replace(found, ties=())
-    assert "none of 4 other points cannot" not in apart.in_words(names)
-    assert "all 4 other points can be told from it" in apart.in_words(names)
+    assert "cannot be distinguished" not in apart.in_words(names)
+    assert "all 4 other points can be distinguished from it" in apart.in_words(names)
     averages = average_rows(rows_of(answer()))
     assert name_points(averages.assign(y=2.0), ["TA"])["0.1"] == "0.1 × 2"
     assert name_points(averages, ["TA", "TIES"])["0.1"] == "TA at 0.1"

@@ -11,7 +11,8 @@ import pytest
 
 from merging.base.errors import ParameterError
 from merging.images.benchmarks.metrics import wilson
-from merging.images.benchmarks.paired_scores import DRAWS, resample_accuracies
+from merging.images.benchmarks.paired_scores import resample_accuracies
+from merging.images.benchmarks.resampled_tasks import DRAWS
 from merging.study.sweeps.requirement import (
     Requirement,
     describe_draws,

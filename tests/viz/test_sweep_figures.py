@@ -85,12 +85,12 @@ def test_points_that_cannot_be_told_from_the_best_have_rings_and_one_entry_in_th
         )
         table.loc[2:, ["lead", "lead_low", "lead_high"]] = np.nan
         fig = viz.draw(name, table)
-        rings = [trace for trace in fig.data if trace.name == "Cannot be told from the best"]
+        rings = [trace for trace in fig.data if trace.name == "Cannot be distinguished from the best"]
         assert len(rings) == (3 if name == "sweep_lines" else 1)
         assert all(ring.x.tolist() == [np.float32(table["x"].iloc[0])] for ring in rings)
         assert [ring.showlegend for ring in rings].count(True) == 1
         texts = [text for trace in fig.data for text in (() if trace.text is None else trace.text)]
-        assert any("+1.2 points to the best (-0.5 to +3.0), cannot be told from it" in text for text in texts)
-        assert any(", can be told from it" in text for text in texts)
+        assert any("+1.2 points to the best (-0.5 to +3.0), cannot be distinguished from it" in text for text in texts)
+        assert any(", can be distinguished from it" in text for text in texts)
         assert not any("nan" in text for text in texts)
-        assert "Cannot be told from the best" not in [trace.name for trace in viz.draw(name, made).data]
+        assert "Cannot be distinguished from the best" not in [trace.name for trace in viz.draw(name, made).data]

@@ -24,7 +24,7 @@ from merging.models.formats.safetensors import encode_tensor
 from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
 from merging.study.measure import measure
-from merging.study.runs import tensor_file
+from merging.study.runs import tensor_task
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run import Run
@@ -137,17 +137,17 @@ def test_what_is_merged_again_for_a_measurement_is_merged_here(
 def test_what_is_another_tensor_is_refused() -> None:
     values, rows = torch.arange(6.0).reshape(2, 3), {"table": [{"tensor": "a", "order": 3, "share": 0.1}]}
     tally = Tally(torch.tensor([5, 5]), torch.tensor([0.1, 1 / 3], dtype=torch.float64))
-    raw = tensor_file.write_tensor_file(StoredSlot("a", 0, [values], tally), rows)
+    raw = tensor_task.write_tensor_file(StoredSlot("a", 0, [values], tally), rows)
     info = TensorInfo((2, 3), torch.float32)
-    stored, noted = tensor_file.read_tensor_file(raw, "a", info)
+    stored, noted = tensor_task.read_tensor_file(raw, "a", info)
     assert torch.equal(stored.values[0], values) and noted == rows
     assert torch.equal(stored.tally.squared, tally.squared) and torch.equal(stored.tally.kept, tally.kept)
     for name, other in (("b", info), ("a", TensorInfo((3, 2), torch.float32)), ("a", TensorInfo((2, 3), torch.int32))):
         with pytest.raises(WorkerError, match=r"answered with a \[2, 3\] instead of"):
-            tensor_file.read_tensor_file(raw, name, other)
+            tensor_task.read_tensor_file(raw, name, other)
     for wrong in (b"", raw[:-1], encode_tensor("a", values, {}), b"\0" * 64):
         with pytest.raises(WorkerError, match="something else than a tensor"):
-            tensor_file.read_tensor_file(wrong, "a", info)
+            tensor_task.read_tensor_file(wrong, "a", info)
 
 
 def test_the_command_takes_workers(

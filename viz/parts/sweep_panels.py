@@ -22,16 +22,16 @@ FAILING = theme.FAILING  # color of values below the requirement
 SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
 # Columns: whether a point meets the requirement, and the share of draws in which it does; the lead of the best point
-# over it with its interval, and whether it cannot be told from the best.
+# over it with its interval, and whether it cannot be distinguished from the best.
 POINT_COLUMNS = ("meets", "certainty", "lead", "lead_low", "lead_high", "is_tie")
 POINT_HOVER = (
     "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
     "[<br>{lead:points} points to the best ({lead_low:points} to {lead_high:points}), {is_tie:tie} from it]"
 )
-TIE_NAME = "Cannot be told from the best"
+TIE_NAME = "Cannot be distinguished from the best"
 TEXT_FORMATS: Mapping[str, Callable[[Any], str]] = {
     "verdict": lambda meets: "meets" if meets else "does not meet",
-    "tie": lambda is_tie: "cannot be told" if is_tie else "can be told",
+    "tie": lambda is_tie: "cannot be distinguished" if is_tie else "can be distinguished",
 }
 BELOW_PX, GAP_SHARE = 52, 0.03  # px under the plots, and the share of the width between two of them
 LINE_CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
@@ -204,7 +204,7 @@ def failing_marks(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace
 
 
 def tie_rings(rows: pd.DataFrame, y: str, **fields: Any) -> list[Trace]:
-    """Thin rings around the points that cannot be told from the best (column is_tie), at x and ``y``."""
+    """Thin rings around the points that cannot be distinguished from the best (column is_tie), at x and ``y``."""
     ties = rows[rows["is_tie"].eq(True)] if "is_tie" in rows else rows.head(0)
     entry = {"showlegend": True, "legendgroup": TIE_NAME}
     return [series.ring(ties["x"], ties[y], TIE_NAME, 15, 1.5, theme.INK, **entry | fields)] if len(ties) else []

@@ -13,7 +13,7 @@ from app.views.compare import run_pair
 from app.views.compare.run_pair import RunPair
 from app.views.scores import imported_chart
 from app.widgets import chart_view
-from merging.images.benchmarks.paired_scores import DRAWS, SEED
+from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
 from merging.study.runs.run import Run
 from viz.figure_text import percent
 

@@ -14,7 +14,8 @@ from app.session import address
 from app.widgets import chart_view, page_parts
 from merging.images.benchmarks import paired_scores
 from merging.images.benchmarks.answers import Correctness
-from merging.images.benchmarks.paired_scores import DRAWS, H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, SEED, AllPairs
+from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, AllPairs
+from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
 from merging.study.runs.run import Run
 from merging.study.runs.run_answers import has_answers, join_experts
 from viz.figure_text import percent, plural
@@ -30,9 +31,9 @@ REFERENCES_NOTE = " The reference models are compared, too."
 MARKS_NOTE = " What is marked † or ‡ is explained at the top."
 NOTE = (
     "On the {part}. Paired: all answer the same {n:,} images, which are drawn again {draws:,} times within each data "
-    "set (seed {seed}), the same ones for all. The family-wise intervals hold for {pairs} at once with 95% (max-|T| "
-    "over all pairs in the figure); two runs are distinguished if theirs excludes zero. The pairwise interval is that "
-    "of one pair alone, for a data set Newcombe's.{more}"
+    "set (seed {seed}), the same ones for all. The family-wise intervals hold for {pairs} at once with 95%; two "
+    "runs are distinguished if theirs excludes zero. The pairwise interval is that of one pair alone, for a data set "
+    "Newcombe's.{more}"
 )
 POINTS_COLUMNS = {
     "difference": "Difference", "low": "Pair: low", "high": "Pair: high", "family_low": "Family: low",
@@ -51,31 +52,33 @@ def draw_all_pairs(runs: Sequence[Run], averages: pd.DataFrame, stored: Sequence
     models = _find_models(runs, averages, stored)
     if missing := [page_text.safe_text(run.name, 60) for run in runs if run.id not in models]:
         st.info(LEFT_OUT.format(page_text.join_words(missing)))
-    chosen = [run for run in runs if run.id in models]
-    if len(chosen) < 2:
+    compared_runs = [run for run in runs if run.id in models]
+    if len(compared_runs) < 2:
         return
-    if len(chosen) == 2:
-        models = {run.id: models[run.id] for run in chosen}
+    if len(compared_runs) == 2:
+        models = {run.id: models[run.id] for run in compared_runs}
     score, over = _pick_score(runs[0], _list_shared_tasks(models))
     if not over:
         return
     ids = tuple((name, *(run.id for run in parts.values())) for name, parts in models.items())
-    found, n = _compare_models(ids, tuple(runs[0].experts), over, page_data.current_digest(), models)
-    rows = averages.drop(columns="n_in").merge(found.scores, left_on="run", right_on="model")
-    rows = rows.assign(letters=rows["run"].map(found.letters), n=n)
+    comparison, n = _compare_models(ids, tuple(runs[0].experts), over, page_data.current_digest(), models)
+    rows = averages.drop(columns="n_in").merge(comparison.scores, left_on="run", right_on="model")
+    rows = rows.assign(letters=rows["run"].map(comparison.letters), n=n)
     names = _name_models(rows)
-    sentence = _describe_best(found, [run.id for run in chosen], names, score if over in AVERAGES.values() else "")
-    sentence += MARKS_NOTE if page_text.marks_in_words(chosen) else ""
-    more = REFERENCES_NOTE if len(models) > len(chosen) else ""
+    sentence = _describe_best(
+        comparison, [run.id for run in compared_runs], names, score if over in AVERAGES.values() else ""
+    )
+    sentence += MARKS_NOTE if page_text.marks_in_words(compared_runs) else ""
+    more = REFERENCES_NOTE if len(models) > len(compared_runs) else ""
     note = NOTE.format(
-        part=samples.scored_part(), n=n, draws=DRAWS, seed=SEED, pairs=plural(len(found.pairs), "pair"), more=more
+        part=samples.scored_part(), n=n, draws=DRAWS, seed=SEED, pairs=plural(len(comparison.pairs), "pair"), more=more
     )
     st.markdown(sentence)
     chart_view.draw_chart(
         "score_letters", rows, name="scores_pairs", question_drawn=True, score=score, sources=list(runs),
         description=f"{sentence} {note}",
     )  # fmt: skip
-    _draw_pairs(found.pairs, names, n)
+    _draw_pairs(comparison.pairs, names, n)
     st.caption(note)
 
 
@@ -139,15 +142,15 @@ def _name_models(rows: pd.DataFrame) -> dict[str, str]:
     return dict(zip(rows["run"], names, strict=True))
 
 
-def _describe_best(found: AllPairs, chosen: Collection[str], names: Mapping[str, str], score: str) -> str:
-    """A sentence on the best of the ``chosen`` runs, how many cannot be distinguished from it, and the next one."""
-    pairs = found.pairs[found.pairs["first"].isin(chosen) & found.pairs["second"].isin(chosen)]
+def _describe_best(comparison: AllPairs, run_ids: Collection[str], names: Mapping[str, str], score: str) -> str:
+    """A sentence on the best of the runs ``run_ids``, how many cannot be distinguished from it, and the next one."""
+    pairs = comparison.pairs[comparison.pairs["first"].isin(run_ids) & comparison.pairs["second"].isin(run_ids)]
     best = paired_scores.tell_from_best(
-        replace(found, order=tuple(name for name in found.order if name in chosen), pairs=pairs)
+        replace(comparison, order=tuple(name for name in comparison.order if name in run_ids), pairs=pairs)
     )
     first, second = (f"**{page_text.safe_text(names[name], 60)}**" for name in (best.best, best.second))
-    value = percent(found.scores.set_index("model")["value"][best.best])
-    ties, others = len(best.ties), len(chosen) - 1
+    value = percent(comparison.scores.set_index("model")["value"][best.best])
+    ties, others = len(best.ties), len(run_ids) - 1
     if others == 1:
         verdict = f"the other run {'cannot' if ties else 'can'} be distinguished from it"
     elif ties == others:

@@ -214,8 +214,8 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
         names = dict(zip("xy", results.sweep.labels, strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
-            "meets": "Meets the bound", "certainty": "In resamples (%)", "lead": "Best is better by (points)",
-            "lead_low": "at least (points)", "lead_high": "at most (points)", "is_tie": "Cannot be told from the best",
+            "meets": "Meets the bound", "certainty": "In resamples (%)", "lead": "Lead",
+            "lead_low": "Lead: low", "lead_high": "Lead: high", "is_tie": "Cannot be distinguished from the best",
         }  # fmt: skip
         page_parts.draw_table(rows, "Scores of every point", names, "auto")
 

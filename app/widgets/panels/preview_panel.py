@@ -16,7 +16,8 @@ from app.session.click_errors import guarded_fragment
 from app.widgets.chart_view import draw_chart
 from app.widgets.jobs import refused_action
 from merging.base.modes import VisitorAction
-from merging.images.benchmarks.paired_scores import AVERAGE, DRAWS
+from merging.images.benchmarks.paired_scores import AVERAGE
+from merging.images.benchmarks.resampled_tasks import DRAWS
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from viz.figure_text import count, percent

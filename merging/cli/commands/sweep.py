@@ -34,10 +34,11 @@ from merging.cli.recipe_argument import find_recipe
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.runs.run_store import Store
     from merging.study.sweeps.best_points import Answers
     from merging.study.sweeps.requirement import Requirement
-    from merging.study.sweeps.sweep import Sweep
+    from merging.study.sweeps.sweep import NamedPoint, Sweep
     from merging.study.sweeps.sweep_session import SweepOutcome
     from merging.study.sweeps.sweep_tables import SweepCost
 
@@ -109,10 +110,8 @@ def sweep(
     from merging.sharing.evaluator_session import run_program_sweep
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
-    from merging.study.sweeps.best_points import read_point_answers
-    from merging.study.sweeps.known_points import KnownPoints
     from merging.study.sweeps.requirement import parse_requirement
-    from merging.study.sweeps.sweep_tables import estimate_cost, sweep_table
+    from merging.study.sweeps.sweep_tables import estimate_cost
 
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store))
@@ -145,10 +144,7 @@ def sweep(
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    sample = current_sweep.sample.normalize_on(benchmark)
-    known_points = KnownPoints(planned_points, run_store, benchmark, sample).read_points()
-    answers = read_point_answers(known_points, sample, benchmark)
-    rows = sweep_table(current_sweep, planned_points, known_points)
+    rows, answers = _read_points(current_sweep, planned_points, run_store, benchmark)
     _print_sweep(call, current_sweep, rows, answers, requirement, best_by)
     if not call.json:
         print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
@@ -187,11 +183,24 @@ def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     return DONE
 
 
+def _read_points(
+    sweep: Sweep, planned_points: Sequence[NamedPoint], store: Store, benchmark: Benchmark
+) -> tuple[pd.DataFrame, Answers]:
+    """The table of all points, and the answers that are stored for them."""
+    from merging.study.sweeps.best_points import read_point_answers
+    from merging.study.sweeps.known_points import KnownPoints
+    from merging.study.sweeps.sweep_tables import sweep_table
+
+    sample = sweep.sample.normalize_on(benchmark)
+    known_points = KnownPoints(planned_points, store, benchmark, sample).read_points()
+    return sweep_table(sweep, planned_points, known_points), read_point_answers(known_points, sample, benchmark)
+
+
 def _print_sweep(
     call: Call, sweep: Sweep, rows: pd.DataFrame, answers: Answers, requirement: Requirement | None, best_by: str
 ) -> None:
     """Print every point, and the best point that meets the requirement with its lead over the others."""
-    from merging.images.benchmarks.paired_scores import DRAWS, SEED
+    from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.best_points import compare_with_best, name_points
     from merging.study.sweeps.sweep_tables import average_rows

@@ -100,7 +100,7 @@ def unpack_numbers(text: str, dtype: np.dtype[Any], n: int, rows: int = 0) -> ND
     raise StoreError(f"Stored answers are damaged: a text does not hold numbers of {n:,} images.")
 
 
-def answers_table(answers: Iterable[SplitAnswers]) -> Columns:
+def make_answers_table(answers: Iterable[SplitAnswers]) -> Columns:
     """The table that ``read_answers`` reads, with ``COLUMNS``."""
     rows = [
         (

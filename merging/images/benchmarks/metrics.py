@@ -17,7 +17,7 @@ Z95 = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
 PER_TASK = (
     "One model per task: it can only be used if the task of each image is known, so its in-domain accuracy is not "
     "comparable with that of a single model. Out of domain no model is the right one, and the figure is the mean over "
-    "all of them, whose interval is rather too wide, because it is that of one model."
+    "all of them, whose interval is wider than needed, because it is that of one model."
 )
 # The note for merges that use a module of the task itself in domain.
 TASK_KNOWN = (
@@ -133,7 +133,7 @@ def individual(models: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Scores of "each task with its own model" from {task: that model's scores}: one row per (task, split).
 
     Tasks without a model get the mean over the models, counted as the answers of one model, which makes the interval
-    rather too wide.
+    wider than needed.
     """
     import pandas as pd
 

@@ -122,7 +122,7 @@ def group_tasks(
     return groups
 
 
-def interval_of(draws: ArrayLike, observed: ArrayLike | None = None) -> tuple[Floats, Floats]:
+def find_interval(draws: ArrayLike, observed: ArrayLike | None = None) -> tuple[Floats, Floats]:
     """The ends (*S) of the interval of a statistic from its values (*S, draws) on resamples.
 
     The statistic may be any function of ``resample_accuracies``, such as a difference of differences. The ends are
@@ -150,7 +150,8 @@ def _stack(models: Mapping[str, Correctness], task: str) -> Floats:
 
 def _average(arrays: Iterable[Floats]) -> Floats:
     """The mean, which is summed in order, so that its rounding does not depend on shapes."""
-    total, count = np.float64(0), 0
+    total: Floats = np.zeros(())
+    count = 0
     for array in arrays:  # of which only one is in memory at a time
         total, count = total + array, count + 1
     mean: Floats = total / count
@@ -193,8 +194,8 @@ def compare_models(
     draws = {task: resample_task(task, right[task]) for tasks in averaged.values() for task in tasks}
     intervals = {task: _compare_answers(task, right[task]) for task in right if only is None or task in only}
     for name, (ours, theirs) in average_groups(draws, averaged).items():
-        low, high = interval_of(ours - theirs)
-        tasks = averaged.get(name, ())
+        low, high = find_interval(ours - theirs)
+        tasks = averaged.get(name, [])
         is_task = len(tasks) == 1  # an average over one task is that task
         intervals[name] = _compare_answers(tasks[0], right[tasks[0]]) if is_task else (float(low), float(high), nan)
     accuracies = {task: answers.mean(axis=1) for task, answers in right.items()}
@@ -221,7 +222,7 @@ def _compare_answers(task: str, right: Floats) -> tuple[float, float, float]:
     """(low, high, p) of one task from the answers (2, n) of two models."""
     if not is_whole(right):
         draws = resample_task(task, right)
-        low, high = interval_of(draws[0] - draws[1])
+        low, high = find_interval(draws[0] - draws[1])
         return float(low), float(high), nan
     both, ours, theirs = (int(count) for count in (right.prod(axis=0).sum(), *right.sum(axis=1)))
     low, high = newcombe_interval(both, ours - both, theirs - both, right.shape[1] - ours - theirs + both)
@@ -249,7 +250,7 @@ def _build_table(
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float, float, int]:
+def find_share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float, float, int]:
     """The share of all images for which ``holds`` {task: (n_k,)} is true, its interval [low, high], and the number n.
 
     Images are sampled with replacement within each task. NaN without images.
@@ -259,7 +260,7 @@ def share_interval(holds: Mapping[str, NDArray[np.bool_]]) -> tuple[float, float
         return nan, nan, nan, 0
     generator = np.random.default_rng(SEED)
     counts = [generator.binomial(len(of_task), of_task.mean(), DRAWS) for of_task in holds.values() if len(of_task)]
-    low, high = interval_of(np.sum(counts, axis=0) / n)
+    low, high = find_interval(np.sum(counts, axis=0) / n)
     return sum(int(of_task.sum()) for of_task in holds.values()) / n, float(low), float(high), n
 
 
@@ -294,7 +295,7 @@ class AllPairs:
 class BestModel(NamedTuple):
     """The best model against the second: the difference with its family-wise interval.
 
-    ``ties`` are the other models that cannot be told from the best.
+    ``ties`` are the other models that cannot be distinguished from the best.
     """
 
     best: str
@@ -333,7 +334,7 @@ def compare_all(models: Mapping[str, Correctness], in_domain: Collection[str], o
     letters = _assign_letters(len(names), pairs.loc[pairs["differs"], ["a", "b"]].to_numpy().tolist())
     pairs.insert(0, "first", [names[a] for a in pairs.pop("a")])
     pairs.insert(1, "second", [names[b] for b in pairs.pop("b")])
-    low, high = interval_of(draws)
+    low, high = find_interval(draws)
     scores = pd.DataFrame({"model": names, "value": values, "low": low, "high": high})
     return AllPairs(names, scores, pairs, dict(zip(names, letters, strict=True)))
 
@@ -367,7 +368,7 @@ def compare_with_one(
 
 
 def tell_from_best(all_pairs: AllPairs) -> BestModel:
-    """The best model, the second, and the models that the family-wise intervals do not tell from the best."""
+    """The best model, the second, and the models that the family-wise intervals do not distinguish from the best."""
     best, second = all_pairs.order[:2]
     pairs = all_pairs.pairs[all_pairs.pairs["first"] == best]
     difference, low, high = pairs[["difference", "family_low", "family_high"]].to_numpy(np.float64)[0].tolist()
@@ -398,7 +399,7 @@ def _subtract_pairs(
     for a in range(count - 1):  # one model against all below it at a time, for the sake of memory
         below = a, slice(a + 1, None)
         changes, differences[below] = draws[a] - draws[a + 1 :], values[a] - values[a + 1 :]
-        lows[below], highs[below] = interval_of(changes)
+        lows[below], highs[below] = find_interval(changes)
         errors[below], distances = _measure_distances(changes, differences[below])
         np.maximum(largest, distances, out=largest)
     halves = float(np.percentile(largest, 95)) * errors

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CARD_FILE = "README.md"
-SPLIT = "reporting"  # the half of each test set that scores are reported on; the other half serves to choose values
+SPLIT = "reporting"  # the part of each test set that scores are reported on; the choosing half is the other part
 MAX_WARNING_CHARACTERS = 2000  # characters of a warning
 MAX_TABLE_CHARACTERS = (
     120  # of a parameter with a value for each pattern of layers, such as manual's; the recipe has it in full
@@ -269,8 +269,8 @@ def _describe_results(card: Card, run: Run) -> Iterator[str]:
     ]
     if not math.isnan(summary.h_score):
         lines.append(f"H-score {100 * summary.h_score:.1f}.")
-    if not run.whole:  # the benchmark divides its test sets into halves
-        lines.append(f"All on the {SPLIT} half of each test set; the other half serves to choose values.")
+    if not run.whole:  # the benchmark divides its test sets
+        lines.append(f"All on the {SPLIT} half of each test set; values are chosen on the other images.")
     yield " ".join(lines)
 
 

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from merging.base.devices import choose_device
 from merging.base.errors import TaskError
-from merging.images.benchmarks.paired_scores import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
+from merging.images.benchmarks.paired_scores import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN, find_share_interval
+from merging.images.benchmarks.resampled_tasks import DRAWS
 from merging.images.image_encoder import Encoder
 from merging.models.model_references import PRETRAINED
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
@@ -159,7 +160,7 @@ def _build_share_rows(
     """Rows over, group, depth, share, low, high, n: the share of images for which ``holds`` (D, n) is true."""
     by_task = {task: holds(task) for task in results}
     rows = [
-        (scope, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
+        (scope, group, depth, *find_share_interval({task: by_task[task][depth] for task in tasks}))
         for scope, group, tasks in _list_groups(results, in_domain)
         for depth in range(len(by_task[tasks[0]]))
     ]

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from merging.base.devices import choose_device
 from merging.base.progress import Meter
 from merging.engine.evaluation.image_features import predict
-from merging.images.benchmarks.paired_scores import DRAWS, H_SCORE, compare_models
+from merging.images.benchmarks.paired_scores import H_SCORE, compare_models
+from merging.images.benchmarks.resampled_tasks import DRAWS
 from merging.models.checkpoint import Checkpoint
 from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements import put_back_images

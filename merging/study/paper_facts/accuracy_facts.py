@@ -17,7 +17,7 @@ from merging.images.benchmarks.paired_scores import (
     Correctness,
     average_groups,
     compare_models,
-    interval_of,
+    find_interval,
     resample_accuracies,
 )
 from merging.study.paper_facts.comparison import PAIRED_IMAGES, Comparison, Floats, compare_pairs
@@ -74,19 +74,19 @@ def compare_ranges(
     """The ranges of two methods' mean accuracies over the values of a parameter: the largest minus the smallest.
 
     ``first`` and ``second`` are {value: the answers of the method with this value}. All are resampled together. Ranges
-    are larger on resamples than on the images, which the interval allows for (``interval_of``).
+    are larger on resamples than on the images, which the interval allows for (``find_interval``).
     """
-    observed, resampled, n = list[float](), list[Floats](), 0
+    ranges, range_draws, n = list[float](), list[Floats](), 0
     for answers in (first, second):
         tasks = [task for task in in_domain if all(task in one for one in answers.values())]
         n = sum(len(next(iter(answers.values()))[task]) for task in tasks)
-        observed.append(float(np.ptp([np.mean([one[task].mean() for task in tasks]) for one in answers.values()])))
+        ranges.append(float(np.ptp([np.mean([one[task].mean() for task in tasks]) for one in answers.values()])))
         draws = resample_accuracies({str(value): one for value, one in answers.items()})
-        resampled.append(np.ptp([np.mean([one[task] for task in tasks], axis=0) for one in draws.values()], axis=0))
-    difference = observed[0] - observed[1]
-    low, high = interval_of(resampled[0] - resampled[1], difference)
+        range_draws.append(np.ptp([np.mean([one[task] for task in tasks], axis=0) for one in draws.values()], axis=0))
+    difference = ranges[0] - ranges[1]
+    low, high = find_interval(range_draws[0] - range_draws[1], difference)
     return Comparison(
-        first=100 * observed[0], second=100 * observed[1], difference=100 * difference, low=100 * float(low),
+        first=100 * ranges[0], second=100 * ranges[1], difference=100 * difference, low=100 * float(low),
         high=100 * float(high), sample=describe_sample(n, half), unit="points", interval=PAIRED_IMAGES,
     )  # fmt: skip
 
@@ -137,7 +137,7 @@ def compare_altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     v, w, o = (float(np.mean([answers[task].mean() for task in tasks])) for answers in models.values())
     draws = (average_groups(one, groups)[IN_DOMAIN] for one in resample_accuracies(models).values())
     of_vectors, of_weights, of_experts = draws
-    low, high = interval_of(2 * of_vectors - of_weights - of_experts)
+    low, high = find_interval(2 * of_vectors - of_weights - of_experts)
     n = sum(len(models[TASK_VECTORS][task]) for task in tasks)
     seeds = weights.loc[weights["solved"].isin([TASK_VECTORS, WHOLE_WEIGHTS]) & (weights["exemplars"] == exemplars)]
     sample = f"{describe_sample(n)}, {describe_exemplars(seeds['seed'])}"

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.metrics import Z95, wilson
-from merging.images.benchmarks.paired_scores import DRAWS, SEED, find_smallest_visible
+from merging.images.benchmarks.paired_scores import find_smallest_visible
+from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
 
 CONFIDENCE_LEVEL, POWER = 0.95, 0.8
 INDEPENDENT, PAIRED, PAIRED_IMAGES, RESAMPLED_TASKS, RANGE, COUNTED = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from merging.base.devices import choose_device, describe_device
 from merging.base.files.records import write_json
@@ -21,9 +20,6 @@ from merging.study.runs.run_answers import write_evaluation
 from merging.study.runs.run_facts import run_facts
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
-
-if TYPE_CHECKING:
-    pass
 
 
 def find_references(

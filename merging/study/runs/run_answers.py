@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from merging.base.files.tables import SCORES, write_table
-from merging.images.benchmarks.answers import ANSWERS, SplitAnswers, answers_table, read_answers
+from merging.images.benchmarks.answers import ANSWERS, SplitAnswers, make_answers_table, read_answers
 from merging.images.benchmarks.paired_scores import Correctness
 from merging.study.runs.run import REPORTING_SPLIT, Run
 
@@ -22,7 +22,7 @@ def write_evaluation(folder: Path, evaluation: Evaluation) -> dict[str, dict[str
     """Write the tables of scores and of answers into the folder of a run; their schemas by name."""
     return {
         SCORES: write_table(folder, SCORES, evaluation.scores),
-        ANSWERS: write_table(folder, ANSWERS, answers_table(evaluation.answers), packed=True),
+        ANSWERS: write_table(folder, ANSWERS, make_answers_table(evaluation.answers), packed=True),
     }
 
 

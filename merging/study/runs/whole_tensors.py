@@ -18,7 +18,7 @@ from merging.engine.outputs import Rows, StoredSlot
 from merging.models.formats.files_on_workers import digest_for_request
 from merging.study.runs.estimate import tensor_bytes
 from merging.study.runs.opened_recipe import OpenedRecipe
-from merging.study.runs.tensor_file import read_tensor_file
+from merging.study.runs.tensor_task import read_tensor_file
 from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR, Plain
 from merging.tasks.workers.checking import is_same_hardware

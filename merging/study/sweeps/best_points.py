@@ -26,7 +26,7 @@ Answers = Mapping[str, Correctness]  # {point: which images it answers right}
 class PointLead:
     """The lead of the best point: its score minus that of another ``point``, with the family-wise interval; fractions.
 
-    ``is_tie``: the interval holds zero, so that the point cannot be told from the best.
+    ``is_tie``: the interval holds zero, so that the point cannot be distinguished from the best.
     """
 
     point: str
@@ -45,7 +45,7 @@ class BestComparison:
     """The best point by a ``column`` of the averages, compared with the ``others``, from the second best to the worst.
 
     ``default`` is the point with the default values of the axes, empty if there is none. ``ties`` are the points that
-    cannot be told from the best. Without comparison, ``reason`` is a sentence.
+    cannot be distinguished from the best. Without comparison, ``reason`` is a sentence.
     """
 
     best: str
@@ -64,9 +64,9 @@ class BestComparison:
         text = f"{best} is best {score}, {100 * self.value:.1f} %"
         if not self.others:
             return f"{text}. {self.reason}"
-        ties = f"all {len(self.others)} {self.others_name} can be told from it"
+        ties = f"all {len(self.others)} {self.others_name} can be distinguished from it"
         if self.ties:
-            ties = f"{len(self.ties)} of {len(self.others)} {self.others_name} cannot be told from it"
+            ties = f"{len(self.ties)} of {len(self.others)} {self.others_name} cannot be distinguished from it"
             ties += f" ({first_few((names[point] for point in self.ties), 8)})"
         kinds = {self.others[0].point: "the next best"}
         kinds[self.default] = "the next best, the default" if self.default in kinds else "the default"
@@ -135,7 +135,7 @@ def _find_obstacle(rows: pd.DataFrame, names: Sequence[str], best: str, answers:
         return "There is no other point to compare it with."
     if missing := sum(name not in answers for name in names):
         return (
-            "Whether others can be told from it is unknown, since the answers to images of "
+            "Whether others can be distinguished from it is unknown, since the answers to images of "
             f"{missing:,} of {len(names):,} points are not stored or are damaged."
         )
     by_point = rows[rows["point"].isin(names)].groupby("point")

@@ -16,7 +16,8 @@ import numpy as np
 
 from merging.base.errors import ParameterError
 from merging.base.text import did_you_mean, first_few
-from merging.images.benchmarks.paired_scores import DRAWS, MOST_AT_ONCE, SEED, Correctness, Floats, resample_accuracies
+from merging.images.benchmarks.paired_scores import MOST_AT_ONCE, Correctness, resample_accuracies
+from merging.images.benchmarks.resampled_tasks import DRAWS, SEED, Floats
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -136,7 +136,8 @@ def restored_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> F
 
 def ablated_accuracy(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The change of a run's accuracy in domain, in points, if one ``kind`` of its parameters is reset to pretrained."""
-    from merging.images.benchmarks.paired_scores import IN_DOMAIN, SEED, compare_models
+    from merging.images.benchmarks.paired_scores import IN_DOMAIN, compare_models
+    from merging.images.benchmarks.resampled_tasks import SEED
     from merging.study.measurements.parameter_kinds import NOTHING_RESET
     from merging.study.trials.row_answers import join_answers, join_rows
 

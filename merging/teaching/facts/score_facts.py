@@ -12,7 +12,8 @@ from merging.teaching.fact import PERCENT, POINTS, Fact
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.images.benchmarks.paired_scores import Correctness, Floats
+    from merging.images.benchmarks.paired_scores import Correctness
+    from merging.images.benchmarks.resampled_tasks import Floats
     from merging.teaching.lesson_context import LessonContext
 
 SPLIT = "reporting"
@@ -77,7 +78,8 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
     The interval is paired, image by image. It is unknown (NaN) if the answers of one are not stored.
     """
-    from merging.images.benchmarks.paired_scores import SEED, compare_models
+    from merging.images.benchmarks.paired_scores import compare_models
+    from merging.images.benchmarks.resampled_tasks import SEED
 
     run, against, over = (str(arguments[name]) for name in ("run", "against", "over"))
     score = h_score if over == "h" else accuracy
@@ -107,9 +109,9 @@ def read_run_correctness(context: LessonContext, alias: str) -> Correctness | No
     """
     if alias == EXPERTS:
         experts = {task: context.references[task] for task in context.benchmark.experts}
-        read = {task: read_correctness(run, context.benchmark) for task, run in experts.items()}
-        known = {task: correctness for task, correctness in read.items() if correctness is not None}
-        return join_experts(known) if len(known) == len(experts) else None
+        answers = {task: read_correctness(run, context.benchmark) for task, run in experts.items()}
+        by_expert = {task: correctness for task, correctness in answers.items() if correctness is not None}
+        return join_experts(by_expert) if len(by_expert) == len(experts) else None
     return context.compute_once(
         ("answers", alias), lambda: read_correctness(context.require_run(alias), context.benchmark)
     )

@@ -60,7 +60,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     ``of`` selects a property of the point: its "value" on the axis, its "score" on the sweep's images, the "reported"
     score of its run on the reporting half, the change from "score" to "reported" ("fallen"), its "method", the number
     of "points" compared, the "certainty" that it meets the bound, its "lead" over the next best, or the number of
-    "ties", the points that cannot be told from it. ``over`` is the kind of score, by default ``by``.
+    "ties", the points that cannot be distinguished from it. ``over`` is the kind of score, by default ``by``.
     """
     from merging.study.sweeps.requirement import Requirement, describe_draws, find_best_point, judge_points
 
@@ -93,7 +93,7 @@ def best_point(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 def _compare_best(stored: StoredSweep, averages: pd.DataFrame, point: str, column: str, part: str) -> Fact:
     """The lead of the best point over the next, or the number of ties. Raises StoreError if points are not compared."""
-    from merging.images.benchmarks.paired_scores import SEED
+    from merging.images.benchmarks.resampled_tasks import SEED
     from merging.study.sweeps.best_points import compare_with_best
 
     comparison = compare_with_best(stored.sweep, stored.rows, averages, point, column, stored.answers)

@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from merging.base.errors import TaskError
-from merging.images.benchmarks.paired_scores import share_interval
+from merging.images.benchmarks.paired_scores import find_share_interval
 from merging.models.model_references import PRETRAINED
 from merging.study import measure
 from merging.study.measurements import depths
@@ -109,10 +109,10 @@ def test_the_stored_scale_is_the_one_that_is_measured_now(measured, made, run, i
 
 def test_an_interval_of_a_share_covers_as_often_as_it_says():
     held = {"a": np.arange(40) < 30, "b": np.arange(10) < 2, "none": np.zeros(0, bool)}
-    share, low, high, n = share_interval(held)
+    share, low, high, n = find_share_interval(held)
     assert (share, n) == (0.64, 50) and 0.45 < low < 0.56 and 0.7 < high < 0.8
-    assert share_interval({"a": np.ones(9, bool)}) == (1, 1, 1, 9)
-    assert np.isnan(share_interval({})[0])
+    assert find_share_interval({"a": np.ones(9, bool)}) == (1, 1, 1, 9)
+    assert np.isnan(find_share_interval({})[0])
 
 
 # Finding
