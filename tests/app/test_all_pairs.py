@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import tiny
 import tiny_library
+from compared_runs import EMR
 from compared_runs import TIES_NAMED as TIES
 from page_harness import runs, words
 
 from app import page_text
 from app.reading import page_data
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import newcombe_interval
 from merging.images.benchmarks.resampled_tasks import DRAWS
 from merging.recipes.presets import find_preset
 from merging.study.runs.execute import execute
@@ -120,7 +122,25 @@ def test_the_score_is_in_the_address(look: Any, library: Path) -> None:
     (row,) = pairs_table(at).to_dict("records")
     difference = (right[row["first"]][task] - right[row["second"]][task]).mean()
     assert row["n"] == tiny.REPORTING and row["difference"] == pytest.approx(100 * difference) and difference > 0
+    ours, theirs = (right[row[name]][task] == 1 for name in ("first", "second"))
+    low, high = newcombe_interval(
+        *(int(each.sum()) for each in (ours & theirs, ours & ~theirs, ~ours & theirs, ~ours & ~theirs))
+    )
+    assert (row["low"], row["high"]) == (pytest.approx(100 * low), pytest.approx(100 * high))
     assert f"{options[3 + place]} (%)" in figure(at)["layout"]["xaxis"]["title"]["text"]
+
+
+def test_a_run_with_one_model_per_task_counts_their_mean_out_of_domain(look: Any, compared: Path) -> None:
+    at = open_scores(look, compared, TIES, EMR, compared_score="Mean out of domain")
+    (row,) = pairs_table(at).to_dict("records")
+    means = {}
+    for title, name in ((TIES, TIES), (EMR, f"{EMR} ‡")):
+        scores = named(compared)[title].scores
+        assert scores is not None
+        rows = scores[(scores["split"] == "reporting") & scores["task"].isin(tiny.OUTSIDE)]
+        means[name] = rows["accuracy"].mean()
+    assert {row["first"], row["second"]} == set(means)
+    assert row["difference"] == pytest.approx(100 * (means[row["first"]] - means[row["second"]]))
 
 
 def test_runs_without_answers_are_named_and_left_out(
