@@ -69,7 +69,7 @@ def describe_power(change: Fact) -> str:
 
 
 def _have_same_images(first: Fact, last: Fact) -> bool:
-    return (first.half, first.seed) == (last.half, last.seed)
+    return bool(first.half) and (first.half, first.seed) == (last.half, last.seed)
 
 
 def _change_uncertainty(facts: list[Fact], change: float) -> float:

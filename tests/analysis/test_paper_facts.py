@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from merging.images.benchmarks.answers import Scored
 from merging.images.benchmarks.metrics import wilson
 from merging.study.paper_facts import accuracy_facts, comparison, network_facts
 from merging.study.paper_facts.comparison import BoundedValue, Comparison, Verdict, judge
@@ -125,11 +126,13 @@ def test_models_on_the_same_images_are_compared_image_by_image() -> None:
 
 
 def test_scores_without_answers_give_the_difference_and_no_interval() -> None:
-    result = accuracy_facts.compare_scores(scores(0.8), scores(0.5), ["a"], "in")
+    result = accuracy_facts.compare_scores(Scored(scores(0.8), None), Scored(scores(0.5), None), ["a"], "in")
     assert (result.first, result.second, result.difference) == pytest.approx((80, 50, 30))
     assert result.sample == "n = 100 images, reporting half"
     assert math.isnan(result.low) and math.isnan(result.high) and math.isnan(result.smallest_visible)
     assert judge(1, result) == judge(-1, result) == Verdict.NOT_REPRODUCED
+    apart = accuracy_facts.compare_answers({"a": np.ones(9)}, {"b": np.ones(9)}, ["a", "b"])
+    assert judge(1, apart) == Verdict.NOT_MEASURED
 
 
 def test_intervals_of_pairs_say_what_could_have_been_shown() -> None:

@@ -25,6 +25,7 @@ from merging.study.runs.run_store import Store
 BENCHMARK: Any = SimpleNamespace(
     digest="of-the-test", tasks=tuple(SimpleNamespace(key=key) for key in "abc"),
     load_labels=lambda task, split: np.zeros(100, np.int64),
+    find_task=lambda key: SimpleNamespace(class_names=("right", "wrong")),
 )  # fmt: skip
 RECIPE = "pretrained: p.safetensors\nexperts: {a: a.safetensors, b: b.safetensors}\nmerge: task_arithmetic\n"
 INPUTS = {"pretrained": "0", "experts/a": "1", "experts/b": "2"}

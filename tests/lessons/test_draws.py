@@ -14,6 +14,7 @@ from contexts import context_of
 from lesson_text import LESSON
 from small_sweeps import recipe, run
 
+from merging.base.errors import LessonError
 from merging.images.benchmarks.answers import pack_correctness
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import compare_models, find_interval, resample_accuracies
@@ -23,7 +24,7 @@ from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Axis, Sweep
 from merging.teaching import lesson_check, paper_verdict
 from merging.teaching.fact import Fact
-from merging.teaching.facts import curve_facts
+from merging.teaching.facts import curve_facts, feature_facts
 from merging.teaching.facts.fact_computation import compute_fact
 from merging.teaching.lesson import FactSpec, Paper
 from merging.teaching.lesson_context import LessonContext
@@ -114,7 +115,7 @@ def test_without_answers_the_interval_of_a_difference_is_unknown(
 
 
 def test_exemplars_have_the_draws_of_their_images() -> None:
-    right = [{"a": np.arange(40.0) < 20 + seed, "b": np.ones(9)} for seed in (0, 4)]
+    right = [{"a": (np.arange(40) < 20 + seed) * 1.0, "b": np.ones(9)} for seed in (0, 4)]
     cells = [("LOT", 4, seed, task, one[task].mean(), len(one[task])) for seed, one in enumerate(right) for task in one]
     table = pd.DataFrame(cells, columns=["method", "exemplars", "seed", "task", "accuracy", "n"])
     packed = [pack_correctness({task: right[seed][task]}) for _, _, seed, task, *_ in cells]
@@ -126,6 +127,22 @@ def test_exemplars_have_the_draws_of_their_images() -> None:
     draws = resample_accuracies({"": shares})[""]
     np.testing.assert_allclose(found.draws, (draws["a"] + draws["b"]) / 2, atol=1e-12)  # type: ignore[arg-type]
     assert found.value == pytest.approx((22 / 40 + 1) / 2) and found.n == 49
+
+
+def test_a_difference_from_a_run_without_the_data_set_is_refused() -> None:
+    tables = {
+        alias: pd.DataFrame({"task": [task], "n": [9], "correct": [5], "silhouette": [0.1]})
+        for alias, task in (("ours", "kana"), ("theirs", "greek"))
+    }
+    lesson: Any = SimpleNamespace(
+        require_run=str,
+        find_measurement=lambda key, run: SimpleNamespace(
+            table=lambda name: tables[run], notes={"split": "choosing", "seed": 0}
+        ),
+    )
+    assert feature_facts.neighbors(lesson, {"run": "ours", "task": "kana"}).value == pytest.approx(5 / 9)
+    with pytest.raises(LessonError, match="hold no data set 'kana'"):
+        feature_facts.neighbors(lesson, {"run": "ours", "against": "theirs", "task": "kana"})
 
 
 def test_a_change_on_the_same_images_is_judged_by_its_own_draws(

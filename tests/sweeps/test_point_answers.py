@@ -106,7 +106,7 @@ def test_a_point_of_a_stored_run_has_its_predictions(tiny_benchmark: Benchmark, 
 def test_scores_without_answers_name_the_point_or_the_run(tiny_benchmark: Benchmark, store: Store) -> None:
     found = evaluate_answers(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), tasks=("digits", "tiles"))
     with pytest.raises(StoreError, match=r"An evaluation has scores but no answers for tiles \(choosing\)"):
-        add_predictions(replace(found, answers=[one for one in found.answers if one.task != "tiles"]))
+        add_predictions(found._replace(answers=tuple(one for one in found.answers if one.task != "tiles")))
     stored = execute.execute(recipe(tiny_benchmark), store, benchmark=tiny_benchmark)
     answers = stored.plain_table(ANSWERS)
     columns = {name: answers[name][1:] for name in ("task", "split", "n", "models", "predicted", "margin")}

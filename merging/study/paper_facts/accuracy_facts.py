@@ -49,13 +49,13 @@ def compare_scores(first: Scored, second: Scored, in_domain: Collection[str], ov
 
 
 def _make_comparison(rows: pd.DataFrame, over: str, half: str) -> Comparison:
-    row = rows[rows["over"] == GROUPS[over]].iloc[0]
-    first, second, difference, low, high = (
-        100 * float(row[name]) for name in ("accuracy", "reference", "difference", "low", "high")
-    )
+    """The row of ``compare_models`` for an average; NaN if the models answer none of its tasks in common."""
+    row = rows[rows["over"] == GROUPS[over]]
+    numbers = (row[name].sum(min_count=1) for name in ("accuracy", "reference", "difference", "low", "high"))
+    first, second, difference, low, high = (100 * float(number) for number in numbers)
     return Comparison(
         first=first, second=second, difference=difference, low=low, high=high,
-        sample=describe_sample(int(row["n"]), half), interval=PAIRED_IMAGES,
+        sample=describe_sample(int(row["n"].sum()), half), interval=PAIRED_IMAGES,
     )  # fmt: skip
 
 
