@@ -16,12 +16,9 @@ from compared_runs import TIES_NAMED as TIES
 from page_harness import runs, words
 
 from app import page_text
-<<<<<<< HEAD
 from app.reading import page_data
-=======
 from merging.base.files.atomic import MANIFEST, seal
 from merging.base.files.tables import read_unpacked
->>>>>>> fixwords
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import newcombe_interval
 from merging.images.benchmarks.resampled_tasks import DRAWS
