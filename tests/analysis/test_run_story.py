@@ -21,7 +21,7 @@ from merging.study.run_story import RunEvidence, RunFact, tell_story
 from merging.study.runs.run_store import Store
 
 ROOT = settings.BUNDLED_FOLDER
-LWPTV, SUM, LOT, LEARNED, PER_TASK = "f2fcd9a9", "3d708341", "7844506a", "6e678d6a", "95f0989b"
+LWPTV, SUM, LOT, LEARNED, PER_TASK = "f2fcd9a9", "3d708341", "ebf131c7", "6e678d6a", "95f0989b"
 PENDING = "needs a measurement"
 KEYS = {
     LWPTV: ["masks", "accuracy", "largest_loss", "drift", PENDING, "closest_task", "move"],

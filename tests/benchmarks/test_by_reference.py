@@ -132,7 +132,7 @@ def test_several_models_decode_an_image_once(base: Path, tmp_path: Path, monkeyp
     together = score_together(work, benchmark, context=Context(device="cpu"))
     assert len(decoded) == len(set(decoded)) == 18
     for name, scores in together.items():
-        assert scores.table.to_dict("records") == alone[name].to_dict("records"), name
+        assert scores.evaluation.scores.to_dict("records") == alone[name].to_dict("records"), name
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

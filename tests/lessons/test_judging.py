@@ -79,7 +79,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, context: LessonContext, said: list[f
 
 
 def test_a_verdict_follows_the_numbers(monkeypatch: pytest.MonkeyPatch, small: LessonContext) -> None:
-    low, high = Fact(0.6, "%", 0.58, 0.62), Fact(0.7, "%", 0.68, 0.72)
+    low, high = Fact(0.6, "%", 0.58, 0.62, half="choosing"), Fact(0.7, "%", 0.68, 0.72)  # on different images
     near, skewed = Fact(0.62, "%", 0.6, 0.64), Fact(0.66, "%", 0.655, 0.75)
     assert judged(monkeypatch, small, [51.3, 60.9], low, high) == "same direction"
     assert judged(monkeypatch, small, [60.9, 51.3], low, high) == "other direction"
@@ -175,7 +175,7 @@ def test_a_changed_table_changes_the_text(small: LessonContext, benchmark_bundle
     store = Store(tmp_path / "store", (tmp_path / "runs", LIBRARY_FOLDER), benchmark=benchmark_bundled.digest)
     changed = LessonContext(store, benchmark_bundled, small.lesson)
     texts = [lesson_check.fill_texts(one.lesson, one)[0][1] for one in (small, changed)]
-    assert "69.4 %" in texts[0] and "it is 0.0 %" in texts[1]
+    assert "69.8 %" in texts[0] and "it is 0.0 %" in texts[1]
 
 
 def test_the_list_of_places_is_that_of_the_app() -> None:
