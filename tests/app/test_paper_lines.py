@@ -78,7 +78,7 @@ def test_a_line_has_both_sides_with_their_precision() -> None:
     assert paper_line.claim_in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
         "**Not reproduced here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
         "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Bundled library: 67.9% against 67.9%, +0.0 "
-        "(95% interval assuming independence −2.8 to +2.8; n = 1,920 images, half)."
+        "(95% interval of two samples −2.8 to +2.8; n = 1,920 images, half)."
     )
 
 
