@@ -118,7 +118,7 @@ def pack(folder: Path) -> None:
 
     Equal tables and arrays give equal files.
     """
-    for path in (*folder.glob("tables/*.csv"), *folder.glob("*.npy")):
+    for path in (*folder.glob("tables/*.csv"), *folder.glob("*.csv"), *folder.glob("*.npy")):
         content = path.read_bytes()
         packed = gzip.compress(content, 9, mtime=0) if len(content) > PACK_ABOVE else content
         if len(packed) < SMALLER * len(content):

@@ -17,6 +17,8 @@ from page_harness import runs, words
 
 from app import page_text
 from app.reading import page_data
+from merging.base.files.atomic import MANIFEST, seal
+from merging.base.files.tables import read_unpacked
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import newcombe_interval
 from merging.images.benchmarks.resampled_tasks import DRAWS
@@ -196,3 +198,29 @@ def test_equal_names_are_distinguished_by_ids_and_stay_text(open_app: Any, libra
     names = {f"{tiny_library.NASTY} ({one.id[:6]})" for one in (run, other)}
     assert {row["first"], row["second"]} == names
     assert page_text.safe_text(row["first"], 60) in words(at)
+
+
+def test_a_benchmark_without_tasks_out_of_domain_offers_no_such_average(
+    open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny, "OUTSIDE", ())
+    folder = tiny_library.write(tmp_path / "inside", ("ties", "weight_averaging"))
+    at = open_app("scores", folder, runs=",".join(named(folder)[title].id for title in (TIES, AVERAGED)))
+    options = at.selectbox(key="compared_score").options
+    assert not at.exception and options[0] == "Mean in domain" and len(options) == 1 + len(tiny.EXPERTS)
+    assert len(pairs_table(at)) == 1
+
+
+def test_damaged_answers_are_reported(open_app: Any, tmp_path: Path) -> None:
+    folder = tiny_library.write(tmp_path / "damaged", ("ties", "weight_averaging"))
+    run = named(folder)[TIES]
+    (packed,) = (run.path / "tables").glob("answers.*")
+    text = read_unpacked(packed).decode()
+    packed.unlink()
+    (run.path / "tables" / "answers.csv").write_text(text.replace("eN", "eM"))
+    (run.path / MANIFEST).unlink()
+    seal(run.path)
+    at = open_app("scores", folder, runs=f"{run.id},{named(folder)[AVERAGED].id}")
+    (error,) = at.error
+    assert not at.exception and error.value.startswith("Stored answers are damaged")
+    assert "in_low" in at.dataframe[0].value  # averages of stored scores stay
