@@ -166,14 +166,14 @@ def test_without_answers_to_each_image_differences_have_no_interval(store: Store
     run = write_run(store, stored_runs.ID, {"a": (70, 100), "b": (80, 100), "c": (70, 100)}, first=0)
     facts = tell(store, run)
     assert facts["accuracy"].sentence == (
-        "Compared with the pretrained model, it gains 25.0 points in domain (2 tasks, n = 200) and loses 1.0 points "
-        "out of domain (1 task, n = 100)."
+        "Compared with the pretrained model, it differs by +25.0 points in domain (no interval; 2 tasks, n = 200) and "
+        "differs by −1.0 points out of domain (no interval; 1 task, n = 100)."
     )
     assert math.isnan(facts["accuracy"].numbers["low_in"]) and math.isnan(facts["largest_loss"].numbers["high"])
     assert facts["largest_loss"].sentence == (
         "Task a pays most of 2 tasks: 2.0 points below its expert (70.0% against 72.0%, n = 100)."
     )
-    assert "interval" not in tell(store, run, benchmark=None)["accuracy"].sentence
+    assert tell(store, run, benchmark=None)["accuracy"].sentence.count("no interval") == 2
 
 
 def test_one_expert_pays_nothing_more_than_others(store: Store) -> None:
@@ -366,7 +366,7 @@ def test_modules_are_named_and_measurements_that_would_leave_them_out_are_not_as
     }  # fmt: skip
     assert asked == {"": ["drift", "put_back", "pairs"], "surgery": ["drift", "pairs"], "twin": ["pairs"]}
     facts = tell(store, store.get_run("ccccccccccc2"))
-    assert facts["accuracy"].sentence.startswith("With its modules, compared with the pretrained model, it gains")
+    assert facts["accuracy"].sentence.startswith("With its modules, compared with the pretrained model, it differs by")
     assert facts["move"].sentence.startswith("Without its modules, it moves")
 
 
