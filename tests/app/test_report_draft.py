@@ -113,7 +113,7 @@ def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, libr
     for one, other in zip(made.views, before.views, strict=True):
         pd.testing.assert_frame_equal(one.table, other.table)
     scores = open_app("scores", library, report_token=token(first))
-    assert labels(scores) == [IN, IN, ADD]
+    assert labels(scores) == [IN, IN, ADD, ADD]
 
 
 def test_a_change_of_a_note_writes_no_table(first: AppTest, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_runs_and_measurements_keep_what_was_told(tiny_benchmark: Benchmark, lim
     with pretend_device(largest=limit):
         run = execute(recipe, store, benchmark=tiny_benchmark, context=Context(device=NAME))
         assert run.warnings == (SMALLER,)
-        measured = measure("depths", store, tiny_benchmark, run.id, context=Context(device=NAME))
+        measured = measure("features_in_domain", store, tiny_benchmark, run.id, context=Context(device=NAME))
     assert measured.notes[MEMORY_NOTE] == SMALLER and measured.device == NAME.upper()
     with pretend_device(largest=limit >> 10):
         measured = measure("features", store, tiny_benchmark, run.id, context=Context(device=NAME))
