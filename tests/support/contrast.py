@@ -5,6 +5,7 @@ from __future__ import annotations
 from playwright.sync_api import Page
 
 TEXT, FOCUS = 4.5, 3.0  # least ratios
+LOOKS, BETWEEN_LOOKS = 8, 500  # further looks at a page with faint texts, and ms between them
 TOOLS = """
   const parse = color => {
     const canvas = new OffscreenCanvas(1, 1).getContext("2d");
@@ -96,8 +97,18 @@ FOCUSED = (
 
 
 def faint_texts(page: Page) -> dict[str, float]:
-    """{text: contrast with what is behind it} of the visible texts below ``TEXT``; disabled controls are left out."""
-    return dict(page.evaluate(FAINT, TEXT))
+    """{text: contrast with what is behind it} of the visible texts below ``TEXT``; disabled controls are left out.
+
+    Streamlit fades what it draws anew, so a text counts only if it is faint each time, while the page may settle.
+    """
+    faint = dict(page.evaluate(FAINT, TEXT))
+    for _ in range(LOOKS):
+        if not faint:
+            break
+        page.wait_for_timeout(BETWEEN_LOOKS)
+        again = page.evaluate(FAINT, TEXT)
+        faint = {text: again[text] for text in faint if text in again}
+    return faint
 
 
 def focused(page: Page) -> tuple[str, float]:
