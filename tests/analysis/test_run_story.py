@@ -173,11 +173,16 @@ def largest_loss(run: str, benchmark: Benchmark) -> Expected:
 
 
 def closest_task(run: str, benchmark: Benchmark) -> Expected:
-    row = min(losses(run).itertuples(), key=lambda row: abs(row.below))
-    numbers = task_numbers(run, row, benchmark)
+    table = losses(run)
+    rows = list(table[table["below"].abs() == table["below"].abs().min()].itertuples())
+    first, n = rows[0], sum(row.n for row in rows)
+    numbers = {**task_numbers(run, first, benchmark), "n": n, "tied": len(rows)}
+    if len(rows) > 1:
+        names = ", ".join(row.title for row in rows)
+        return f"{names} stay closest to their experts: {abs(first.below):.1f} points below them (n = {n}).", numbers
     unclear = f"; no clear difference, paired 95% interval {signed(-numbers['high'])} to {signed(-numbers['low'])}"
-    sentence = f"{row.title} stays closest to its expert: {abs(row.below):.1f} points below it "
-    sentence += f"({row.own:.1f}% against {row.expert:.1f}%, n = {row.n}{unclear if numbers['low'] < 0 else ''})."
+    sentence = f"{first.title} stays closest to its expert: {abs(first.below):.1f} points below it "
+    sentence += f"({first.own:.1f}% against {first.expert:.1f}%, n = {n}{unclear if numbers['low'] < 0 else ''})."
     return sentence, numbers
 
 
