@@ -5,6 +5,9 @@ Everything comes from fixed seeds and fixed numbers of steps; no clock enters. T
 
     python sample_data/make.py                      all stages
     python sample_data/make.py --stage check        one of: images, pretrain, finetune, export, check
+    python sample_data/make.py --seed 1 --work FOLDER --out BENCHMARK
+                                                    the pretrained model and eight experts of another seed, with the
+                                                    same images; sample_data/build/seeds.py compares them
 """
 
 from __future__ import annotations
@@ -46,33 +49,40 @@ def draw_images(work: Path) -> None:
         corpus.draw_all(work / "images", export.DATA_SEED, print_progress)
 
 
-def _pretrain_worker(rank: int, workers: int, work: Path) -> None:
-    pretrain.run_pretraining(rank, workers, work / "images", work, print_progress)
+def _pretrain_worker(rank: int, workers: int, work: Path, seed: int) -> None:
+    pretrain.run_pretraining(rank, workers, work / "images", work, print_progress, seed)
 
 
-def pretrain_tower(work: Path) -> None:
+def pretrain_tower(work: Path, seed: int) -> None:
     """Pretrains in as many processes as there are cores to use, or on the GPU."""
     (work / "meeting").unlink(missing_ok=True)
-    processes.spawn(_pretrain_worker, (count_workers(), work), nprocs=count_workers())
+    processes.spawn(_pretrain_worker, (count_workers(), work, seed), nprocs=count_workers())
 
 
-def _tune_worker(rank: int, lists: list[list[str]], work: Path) -> None:
+def _tune_worker(rank: int, lists: list[list[str]], work: Path, seed: int) -> None:
     torch.set_num_threads(1)
     for name in lists[rank]:
-        finetune.tune_and_save(name, work / "images", work, print_progress)
+        finetune.tune_and_save(name, work / "images", work, print_progress, seed)
 
 
-def fine_tune(work: Path) -> None:
-    """The multi-task model in one process, the eight experts, which cost as much together, in the other."""
-    lists = [[finetune.MULTITASK], list(finetune.EXPERTS)]
+def fine_tune(work: Path, seed: int) -> None:
+    """The multi-task model in one process, the eight experts, which cost as much together, in the other.
+
+    Another seed has no multi-task model.
+    """
+    experts = list(finetune.EXPERTS)
+    lists = [[finetune.MULTITASK], experts] if seed == finetune.SEED else [experts[::2], experts[1::2]]
     if count_workers() == 1:
         lists = [[*lists[0], *lists[1]]]
-    processes.spawn(_tune_worker, (lists, work), nprocs=len(lists))
+    processes.spawn(_tune_worker, (lists, work, seed), nprocs=len(lists))
 
 
-def export_files(work: Path, out: Path) -> None:
-    """Writes the files of the repository."""
-    export.write_models(work / "images", work, out)
+def export_files(work: Path, out: Path, seed: int) -> None:
+    """Writes the files of the repository, or the models of another seed beside copies of the repository's images."""
+    export.write_models(work / "images", work, out, seed)
+    if seed != pretrain.SEED:
+        export.copy_images(HERE, out)
+        return
     export.write_data(work / "images", out)
     export.write_task_list(out)
     notices.write(out, export.package_versions())
@@ -91,8 +101,13 @@ def main() -> int:
         default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
         help="folder for images and checkpoints between stages",
     )
+    parser.add_argument("--seed", type=int, default=pretrain.SEED, help="seed of pretraining and fine-tuning")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
     arguments = parser.parse_args()
+    if arguments.seed != pretrain.SEED and HERE in (arguments.out, *arguments.out.parents):
+        parser.error(
+            "Name a folder outside sample_data/ with --out, because the repository has the models of one seed."
+        )
     arguments.work.mkdir(parents=True, exist_ok=True)
     passed = True
     for stage in arguments.stage or STAGES:
@@ -100,12 +115,12 @@ def main() -> int:
         if stage == "images":
             draw_images(arguments.work)
         elif stage == "pretrain":
-            pretrain_tower(arguments.work)
+            pretrain_tower(arguments.work, arguments.seed)
         elif stage == "finetune":
-            fine_tune(arguments.work)
+            fine_tune(arguments.work, arguments.seed)
         elif stage == "export":
-            export_files(arguments.work, arguments.out)
-        else:
+            export_files(arguments.work, arguments.out, arguments.seed)
+        elif arguments.seed == pretrain.SEED:
             passed = check.check_floors(arguments.out, print_progress)
     return 0 if passed else 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -35,11 +36,11 @@ def write_model(path: Path, tower: Tower, role: str, task: str, training: dict[s
     path.chmod(0o644)
 
 
-def write_models(images: Path, work: Path, out: Path) -> None:
+def write_models(images: Path, work: Path, out: Path, seed: int) -> None:
     """The pretrained tower, whichever experts and multi-task model the work folder has, and all heads."""
     (out / "models").mkdir(parents=True, exist_ok=True)
     tower, captions = pretrain.load(images, work)
-    write_model(out / "models/pretrained.safetensors", tower, "pretrained", "", pretrain.describe(), pretrain.SEED)
+    write_model(out / "models/pretrained.safetensors", tower, "pretrained", "", pretrain.describe(), seed)
     heads = {task.key: captions.head(task).detach().float().contiguous() for task in TASKS}
     save_file({**heads, "logit_scale": captions.scale.detach().float().reshape(())}, out / "heads.safetensors")
     (out / "heads.safetensors").chmod(0o644)
@@ -49,7 +50,13 @@ def write_models(images: Path, work: Path, out: Path) -> None:
             tower.load_state_dict(torch.load(saved, weights_only=True))
             role = "multitask" if name == finetune.MULTITASK else "expert"
             task = "" if role == "multitask" else name
-            write_model(out / f"models/{name}.safetensors", tower, role, task, finetune.describe(name), finetune.SEED)
+            write_model(out / f"models/{name}.safetensors", tower, role, task, finetune.describe(name), seed)
+
+
+def copy_images(source: Path, out: Path) -> None:
+    """The images and tasks of another benchmark, so that models of another seed answer the same images."""
+    shutil.copytree(source / "data", out / "data", dirs_exist_ok=True)
+    shutil.copyfile(source / "tasks.json", out / "tasks.json")
 
 
 def write_data(images: Path, out: Path) -> None:

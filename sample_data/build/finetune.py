@@ -81,17 +81,15 @@ class Stream:
         return parts
 
 
-def tune_tower(
-    name: str, images: Path, work: Path, say: Callable[[str], None] = print, setting: Setting | None = None
-) -> Tower:
+def tune_tower(name: str, images: Path, work: Path, say: Callable[[str], None] = print, seed: int = SEED) -> Tower:
     """The tower tuned for one task, or for all of them under the name `multitask`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     tower, captions = pretrain.load(images, work)
     tower.to(device)
     tasks = IN_DOMAIN if name == MULTITASK else (BY_KEY[name],)
     heads = [captions.head(task).detach().to(device) for task in tasks]
-    scale, setting = float(captions.scale.detach()), setting or setting_of(name)
-    seed = zlib.crc32(f"{SEED}/{name}".encode())
+    scale, setting = float(captions.scale.detach()), setting_of(name)
+    seed = zlib.crc32(f"{seed}/{name}".encode())
     stream, shifts = Stream(images, tasks, seed), torch.Generator().manual_seed(seed)
     adam, parameters = optimizer([tower], setting.rate), list(tower.parameters())
     started = time.monotonic()
@@ -134,11 +132,11 @@ def relative_size(before: Tower, after: Tower) -> float:
     return (moved / sum(float(a.double().square().sum()) for a, _ in pairs)) ** 0.5
 
 
-def tune_and_save(name: str, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
+def tune_and_save(name: str, images: Path, work: Path, say: Callable[[str], None] = print, seed: int = SEED) -> None:
     """Tunes one tower, unless the work folder has it already, and keeps it."""
     path = work / f"{name}.pt"
     if path.exists():
         return
-    tower = tune_tower(name, images, work, say)
+    tower = tune_tower(name, images, work, say, seed)
     torch.save(tower.state_dict(), path)
     say(report(name, tower, images, work))

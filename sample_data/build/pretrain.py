@@ -95,24 +95,26 @@ def quick_check(tower: Tower, captions: Captions, folder: Path, count: int = 100
     return f"in {means[0]:.1f} out {means[1]:.1f} | " + " ".join(f"{k} {v:.0f}" for k, v in scores.items())
 
 
-def run_pretraining(rank: int, workers: int, images: Path, work: Path, say: Callable[[str], None] = print) -> None:
+def run_pretraining(
+    rank: int, workers: int, images: Path, work: Path, say: Callable[[str], None] = print, seed: int = SEED
+) -> None:
     """One worker's share of pretraining; worker 0 reports, saves and can be stopped and started again."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu":
         torch.set_num_threads(1)
     if workers > 1:
         dist.init_process_group("gloo", init_method=f"file://{work / 'meeting'}", rank=rank, world_size=workers)
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     broad_classes = int(corpus.load(images, "broad_web")[1].max()) + 1
     tower, captions = Tower().to(device), Captions(broad_classes).to(device)
     parameters = [*tower.parameters(), *captions.parameters()]
     adam = optimizer([tower, captions], RATE)
     first = _resume(work, tower, captions, adam)
-    mix, shifts = Mix(images, captions, SEED), torch.Generator()
+    mix, shifts = Mix(images, captions, seed), torch.Generator()
     started = time.monotonic()
     for step in range(first, STEPS):
         if step % SAVE_EVERY == 0:
-            stretch = (SEED * STEPS + step) * workers + rank
+            stretch = (seed * STEPS + step) * workers + rank
             mix.reseed(stretch, step)
             shifts.manual_seed(stretch)
         for group in adam.param_groups:
