@@ -17,6 +17,7 @@ from app.views.scores import (
     imported_chart,
     plugin_matrix,
     stored_size,
+    training_view,
     unknown_task,
 )
 from app.widgets import chart_view, page_parts, paper_line, run_picker
@@ -26,7 +27,7 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
+RUNS, PLUGIN, ABLATIONS, TRAINING = "runs", "plug-in matrix", "ablations", "training"
 MAX_FIRST_RUNS = 6  # runs shown at first if none is chosen
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN_WIDTH, KIND_WIDTH, PER_TASK_KIND_WIDTH, COUNT_WIDTH, RUN_ID_WIDTH = 175, 80, 145, 52, 103  # of the columns, px
@@ -143,11 +144,13 @@ experiment_link.draw_link()
 if imported_runs := imported_chart.find_linked_runs(stored):
     imported_chart.draw_linked(imported_runs)
 elif scored := page_data.scored_runs(stored):
-    view = page_parts.pick_button("View", (RUNS, PLUGIN, ABLATIONS), address.SCORES_VIEW)
+    view = page_parts.pick_button("View", (RUNS, PLUGIN, ABLATIONS, TRAINING), address.SCORES_VIEW)
     if view == PLUGIN:
         plugin_matrix.draw_view(scored, stored)
     elif view == ABLATIONS:
         ablation_views.draw_view(scored, stored)
+    elif view == TRAINING:
+        training_view.draw_view()
     else:
         pick_runs(scored, stored)
     if other_count := sum(run.has_scores for run in page_data.list_merges(stored)) - len(scored):

@@ -110,6 +110,7 @@ def test_an_interrupt_ends_it_and_leaves_no_thread(
         half(*arguments)
 
     monkeypatch.setattr(engine, "write_unmerged", write)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a program started in the background ignores it
     with pytest.raises(KeyboardInterrupt) as caught:
         mergescope.merge(tiny_family.pretrained, tiny_family.experts, "tsv_m", edits=["lwptv"], progress=report)
     assert set(threading.enumerate()) <= threads and caught.value is not None  # also while its traceback is there

@@ -77,7 +77,15 @@ from viz_tables.network import network_map
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage, run_plane
-from viz_tables.scores import given_scores, id_ood_scatter, plugin_arrows, score_letters, storage, task_accuracy
+from viz_tables.scores import (
+    given_scores,
+    id_ood_scatter,
+    plugin_arrows,
+    score_letters,
+    seed_spread,
+    storage,
+    task_accuracy,
+)
 from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tasks
 
 __all__ = [
@@ -159,6 +167,7 @@ __all__ = [
     "saliency_matrix",
     "saliency_tensor",
     "score_letters",
+    "seed_spread",
     "sign_histogram",
     "sign_layers",
     "storage",

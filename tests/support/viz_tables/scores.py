@@ -46,6 +46,21 @@ def score_letters(runs: int = 12, seed: int = 0) -> pd.DataFrame:
     return table[["run", "label", "kind", "value", "low", "high", "adapts_on_test"]].assign(letters=letters, n=3200)
 
 
+def seed_spread(merges: int = 10, seed: int = 0) -> pd.DataFrame:
+    """The scores of merges trained from two seeds, and their means, a row each."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for merge in range(merges):
+        values = rng.uniform(0.5, 0.8) + rng.normal(0, 0.02, 2)
+        for run, label, value, half in (
+            ("0", "Seed 0", values[0], 0.01), ("1", "Seed 1", values[1], 0.01), ("mean", "Mean", values.mean(), 0.03),
+        ):  # fmt: skip
+            rows.append(
+                (run, label, f"Merge {merge}", value, value - half, value + half, np.nan if half > 0.02 else 3730)
+            )
+    return pd.DataFrame(rows, columns=["run", "label", "task", "value", "low", "high", "n"])
+
+
 def given_scores(runs: int = 4, seed: int = 0) -> pd.DataFrame:
     """Accuracies of every run on two tasks, with n on one of them, and a perplexity."""
     rng = np.random.default_rng(seed)

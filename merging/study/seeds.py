@@ -1,0 +1,62 @@
+"""How far the scores of merges differ between seeds of training, from the table ``seeds.csv`` of a benchmark."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from merging.base.files.tables import read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "seeds.csv"
+# part: an average of tasks, as ``paired_scores.average_groups`` names it; value: the accuracy (a share), with the ends
+# of its 95 % interval over images; n: the number of images.
+COLUMNS = {
+    "seed": "int64", "label": "str", "part": "str", "value": "float64", "low": "float64", "high": "float64",
+    "n": "int64",
+}  # fmt: skip
+REFERENCES = ("Pretrained", "Own experts")  # rows that are no merges
+COVERAGE = 0.95
+
+
+def read_seeds(folder: Path) -> pd.DataFrame | None:
+    """The scores of each seed, with ``COLUMNS``; None if the benchmark has no such table."""
+    path = folder / FILE
+    return read_table(path, COLUMNS) if path.is_file() else None
+
+
+def summarize_seeds(scores: pd.DataFrame, part: str) -> pd.DataFrame:
+    """A row for each merge: the mean over k seeds, and the 95 % interval of the mean over seeds.
+
+    Few seeds say little of one merge's spread, so the merges share one standard deviation s, from the variances of all
+    m merges: mean ± t s / sqrt(k), with Student's t of m (k - 1) degrees of freedom. This takes merges as independent,
+    although those of a seed merge the same experts. The columns: label, value (the mean),
+    low, high, deviation (s).
+
+    Raises:
+        ValueError: fewer than two seeds.
+    """
+    from scipy.stats import t as student
+
+    rows = scores[(scores["part"] == part) & ~scores["label"].isin(REFERENCES)]
+    values = rows.pivot(index="label", columns="seed", values="value").loc[list(dict.fromkeys(rows["label"]))]
+    merges, seeds = values.shape
+    if seeds < 2:
+        raise ValueError(f"A spread between seeds needs two or more seeds, and the table has {seeds}.")
+    deviation = float(np.sqrt(values.var(axis=1, ddof=1).mean()))
+    half = float(student.ppf((1 + COVERAGE) / 2, merges * (seeds - 1))) * deviation / seeds**0.5
+    means = values.mean(axis=1).rename("value").reset_index()
+    return means.assign(low=means["value"] - half, high=means["value"] + half, deviation=deviation)
+
+
+def count_swapped_pairs(scores: pd.DataFrame, part: str) -> tuple[int, int]:
+    """Of all pairs of merges, how many have another order with some seed; and the number of pairs."""
+    rows = scores[(scores["part"] == part) & ~scores["label"].isin(REFERENCES)]
+    values = rows.pivot(index="seed", columns="label", values="value").to_numpy()  # (seeds, merges)
+    signs = [np.sign(values[:, a] - values[:, b]) for a, b in combinations(range(values.shape[1]), 2)]
+    return sum(bool((pair != pair[0]).any()) for pair in signs), len(signs)
