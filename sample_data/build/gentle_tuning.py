@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 import zlib
 from dataclasses import dataclass
@@ -111,9 +112,9 @@ def prepare_experts(setting: Setting, store: Path) -> Path:
     """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and four experts."""
     folder = store / setting.key
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    for name in ("data", "tasks.json", "heads.safetensors"):
-        if not (folder / name).exists():
-            (folder / name).symlink_to(SAMPLE_DATA / name)
+    for name in ("tasks.json", "heads.safetensors"):
+        shutil.copyfile(SAMPLE_DATA / name, folder / name)
+    shutil.copytree(SAMPLE_DATA / "data", folder / "data", dirs_exist_ok=True)
     for name in ("pretrained", *TEAM):
         path = folder / f"models/{name}.safetensors"
         if path.exists():
