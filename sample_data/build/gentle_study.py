@@ -1,6 +1,7 @@
 """Gentler fine-tuning: teams of four experts from the bundled pretrained model, and which claims of papers turn.
 
-    python -m sample_data.build.gentle_study --store FOLDER      resumes where it stopped
+    python -m sample_data.build.gentle_study --store FOLDER            resumes where it stopped
+    python -m sample_data.build.gentle_study --store FOLDER --tables   computes nothing, writes what is stored
 
 One seed, one thread, the CPU. Every number is measured on the choosing half (240 images per task); experts are float32
 files in FOLDER and are not part of the repository. Writes ``gentle_study.csv`` (a row per setting) and
@@ -36,6 +37,7 @@ from merging.study.paper_facts.comparison import Comparison, Verdict, judge
 from merging.study.trials.drm_ablations import CUT_PARAMETER, VARIANTS
 from merging.study.trials.exemplar_sensitivity import CANDIDATES, SEEDS
 from merging.study.trials.trial_merges import merge_in_memory
+from sample_data.build import gentle_tables
 from sample_data.build.gentle_tuning import (
     LORA_ENDINGS,
     SAMPLE_DATA,
@@ -131,8 +133,8 @@ def merge_and_answer(trial: Trial, benchmark: Benchmark) -> dict[str, np.ndarray
     return answer(weights, benchmark, trial.tasks)
 
 
-def answer_all(folder: Path) -> dict[str, dict[str, np.ndarray]]:
-    """The answers of a setting's pretrained model, experts, lines and merges by name and task; keeps those stored."""
+def answer_all(folder: Path) -> None:
+    """Store the answers of a setting's pretrained model, experts, lines and merges, unless they are stored."""
     path, benchmark = folder / "answers.npz", Benchmark.load(folder)
     models = {name: load_file(folder / f"models/{name}.safetensors") for name in ("pretrained", *TEAM)}
     base = models["pretrained"]
@@ -153,8 +155,12 @@ def answer_all(folder: Path) -> dict[str, dict[str, np.ndarray]]:
         stored |= {f"{name}|{task}": right for task, right in compute().items()}
         np.savez_compressed(path, **stored)
         print(f"{folder.name}: {number + 1}/{len(plans)} {name}, {time.process_time() - started:.1f} s", flush=True)
+
+
+def read_answers(folder: Path) -> dict[str, dict[str, np.ndarray]]:
+    """The stored answers of a setting, by model and task."""
     found: dict[str, dict[str, np.ndarray]] = {}
-    for each, right in stored.items():
+    for each, right in np.load(folder / "answers.npz").items():
         found.setdefault(each.partition("|")[0], {})[each.partition("|")[2]] = right
     return found
 
@@ -175,6 +181,10 @@ class Accuracies:
             times = np.stack([np.bincount(draw, minlength=n) for draw in generator.integers(0, n, (DRAWS, n))])
             values = 100 / n * right @ np.vstack([np.ones(n), times]).T
             self._values |= {(name, task): row for name, row in zip(names, values, strict=True)}
+
+    def has(self, name: str) -> bool:
+        """Whether a model is measured."""
+        return (name, TEAM[0]) in self._values
 
     def average(self, name: str, tasks: Sequence[str] = TEAM) -> np.ndarray:
         """A model's mean over tasks (1 + draws,)."""
@@ -240,10 +250,14 @@ def compare_claim(claim: Claim, at: Accuracies) -> tuple[np.ndarray, np.ndarray]
 
 
 def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
-    """A row for each claim, with the percentile interval of the difference and the verdict."""
+    """A row for each claim that is measured, with the percentile interval of the difference and the verdict."""
     rows = []
     for claim in CLAIMS:
-        if (values := compare_claim(claim, at)) is None:
+        try:
+            values = compare_claim(claim, at)
+        except KeyError:  # a merge is not measured yet
+            continue
+        if values is None:
             continue
         difference = values[0] - values[1]
         low, high = np.percentile(difference[1:], (2.5, 97.5))
@@ -299,35 +313,51 @@ def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str
     found |= {"own": own.mean(), "own_least": own.min()}
     found["experts_out"] = np.mean([at.average(f"expert {key}", OUTSIDE)[0] for key in TEAM])
     found |= measure_line(at)
-    for name in ("pretrained", *PRESETS, FASTER_WUDI):
+    for name in filter(at.has, ("pretrained", *PRESETS, FASTER_WUDI)):
         found |= {f"{name} in": at.average(name)[0], f"{name} out": at.average(name, OUTSIDE)[0]}
     digits = {"linear_change": 6, "cosine": 4}
     rounded = {name: round(float(value), digits.get(name, 2)) for name, value in found.items()}
     return {"setting": setting.key, **{k: v for k, v in vars(setting).items() if k != "key"}, **rounded}
 
 
-def main() -> None:
-    """Train, measure, and write both tables after each setting."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", type=Path, required=True, help="folder for images, experts and answers")
-    store = parser.parse_args().store
-    torch.set_num_threads(1)
-    draw_images(store / "images")
+def write_tables(folders: Mapping[Setting, Path]) -> None:
+    """Write the tables of these settings, the stored experts first: what is not measured yet is left out."""
     rows, claims = [], []
-    for setting in SETTINGS:
-        folder = prepare_experts(setting, store)
-        at = Accuracies(answer_all(folder))
+    stored: dict[str, bool] = {}
+    for setting, folder in folders.items():
+        at = Accuracies(read_answers(folder))
         verdicts = judge_claims(setting, at)
         claims += verdicts
         agrees = {each["claim"]: each["verdict"] == Verdict.SAME for each in verdicts}
-        stored = {each["claim"]: each["verdict"] == Verdict.SAME for each in claims if each["setting"] == STORED.key}
+        stored = stored or agrees
         turned = sum(agrees[key] and not stored[key] for key in agrees)
         lost = sum(stored[key] and not agrees[key] for key in agrees)
         row = describe_setting(setting, folder, at)
         rows.append(row | {"claims": len(agrees), "same": sum(agrees.values()), "turned": turned, "lost": lost})
-        pd.DataFrame(rows).to_csv(SAMPLE_DATA / "gentle_study.csv", index=False)
-        pd.DataFrame(claims).to_csv(SAMPLE_DATA / "gentle_claims.csv", index=False)
         print({name: rows[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
+    pd.DataFrame(rows).to_csv(SAMPLE_DATA / gentle_tables.STUDY, index=False)
+    pd.DataFrame(claims).to_csv(SAMPLE_DATA / gentle_tables.CLAIMS, index=False)
+
+
+def main() -> None:
+    """Train, measure, and write both tables after each setting."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", type=Path, required=True, help="folder for images, experts and answers")
+    parser.add_argument("--tables", action="store_true", help="compute nothing, write the tables of what is stored")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    folders: dict[Setting, Path] = {}
+    if options.tables:
+        folders = {
+            one: options.store / one.key for one in SETTINGS if (options.store / one.key / "answers.npz").exists()
+        }
+        write_tables(folders)
+        return
+    draw_images(options.store / "images")
+    for setting in SETTINGS:
+        folders[setting] = prepare_experts(setting, options.store)
+        answer_all(folders[setting])
+        write_tables(folders)
 
 
 if __name__ == "__main__":
