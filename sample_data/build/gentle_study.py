@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as nnf
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -39,13 +38,12 @@ from merging.study.trials.exemplar_sensitivity import CANDIDATES, SEEDS
 from merging.study.trials.trial_merges import merge_in_memory
 from sample_data.build import gentle_tables
 from sample_data.build.gentle_tuning import (
-    LORA_ENDINGS,
     SAMPLE_DATA,
     SETTINGS,
-    STORED,
     TEAM,
     Setting,
     draw_images,
+    measure_vectors,
     prepare_experts,
 )
 from sample_data.build.tasks import TASKS
@@ -271,23 +269,6 @@ def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
             | {"verdict": judge(claim.direction, ours).value}
         )
     return rows
-
-
-def measure_vectors(folder: Path) -> dict[str, float]:
-    """Relative norms in percent, the mean change of a scalar of the linear weights, and cosines of the task vectors."""
-    base = load_file(folder / "models/pretrained.safetensors")
-    moved = [{n: v - base[n] for n, v in load_file(folder / f"models/{key}.safetensors").items()} for key in TEAM]
-    flat = torch.stack([torch.cat([each[n].flatten() for n in base]) for each in moved]).double()
-    linear = torch.cat([each[n].abs().flatten() for each in moved for n in base if n.endswith(LORA_ENDINGS)])
-    norm = torch.cat([value.flatten() for value in base.values()]).double().norm()
-    unit = nnf.normalize(flat, dim=1)
-    sizes = 100 * flat.norm(dim=1) / norm
-    cosines = (unit @ unit.T)[torch.triu_indices(len(TEAM), len(TEAM), 1).unbind()]
-    return {f"norm_{key}": float(size) for key, size in zip(TEAM, sizes, strict=True)} | {
-        "norm": float(sizes.mean()),
-        "linear_change": float(linear.double().mean()),
-        "cosine": float(cosines.mean()),
-    }
 
 
 def measure_line(at: Accuracies) -> dict[str, float]:

@@ -19,9 +19,9 @@ SIGNS = {Verdict.SAME: "same", Verdict.OTHER: "other", Verdict.NOT_REPRODUCED: "
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
+    """A Markdown table; what is not measured is empty."""
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join(f"| {' | '.join('' if 'nan' in cell else cell for cell in cells)} |" for cells in lines)
 
 
 def format_settings(study: pd.DataFrame) -> str:
@@ -31,7 +31,8 @@ def format_settings(study: pd.DataFrame) -> str:
     rows = [
         (row.words, f"{row.norm:.2f}", f"{row.linear_change:.1e}", f"{row.cosine:.3f}",
          f"{row.own:.1f} ({row.own_least:.1f})", f"{row.experts_out:.1f}", f"{row.barrier:.1f}",
-         f"{row['line_1.25']:.1f}", f"{row.same} of {row.claims}", str(row.turned), str(row.lost))
+         f"{row['line_1.25']:.1f}", f"{row.same:.0f} of {row.claims:.0f}",
+            f"{row.turned:.0f}", f"{row.lost:.0f}")
         for _, row in study.iterrows()
     ]  # fmt: skip
     return format_table(head, rows)

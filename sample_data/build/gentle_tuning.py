@@ -136,3 +136,20 @@ def draw_images(folder: Path) -> None:
     for key in TEAM:
         if not (folder / f"{key}_train_labels.npy").exists():
             corpus.save(folder, f"{key}_train", *corpus.draw_set(BY_KEY[key], "train", BY_KEY[key].train, 0))
+
+
+def measure_vectors(folder: Path) -> dict[str, float]:
+    """Relative norms in percent, the mean change of a scalar of the linear weights, and cosines of the task vectors."""
+    base = load_file(folder / "models/pretrained.safetensors")
+    moved = [{n: v - base[n] for n, v in load_file(folder / f"models/{key}.safetensors").items()} for key in TEAM]
+    flat = torch.stack([torch.cat([each[n].flatten() for n in base]) for each in moved]).double()
+    linear = torch.cat([each[n].abs().flatten() for each in moved for n in base if n.endswith(LORA_ENDINGS)])
+    norm = torch.cat([value.flatten() for value in base.values()]).double().norm()
+    unit = nnf.normalize(flat, dim=1)
+    sizes = 100 * flat.norm(dim=1) / norm
+    cosines = (unit @ unit.T)[torch.triu_indices(len(TEAM), len(TEAM), 1).unbind()]
+    return {f"norm_{key}": float(size) for key, size in zip(TEAM, sizes, strict=True)} | {
+        "norm": float(sizes.mean()),
+        "linear_change": float(linear.double().mean()),
+        "cosine": float(cosines.mean()),
+    }
