@@ -1,0 +1,75 @@
+"""The study of gentler fine-tuning: how experts are tuned, how claims are judged, and its tables in the README."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from merging.base import settings
+from merging.recipes.papers.claims import CLAIMS
+from merging.study.paper_facts.comparison import Verdict
+from sample_data.build import gentle_study, gentle_tables
+from sample_data.build.gentle_tuning import STORED, TEAM, Adapted
+from sample_data.build.network import Tower
+
+
+@pytest.fixture(scope="module")
+def study():
+    return pd.read_csv(settings.BUNDLED_FOLDER / gentle_tables.STUDY)
+
+
+@pytest.fixture(scope="module")
+def claims():
+    return pd.read_csv(settings.BUNDLED_FOLDER / gentle_tables.CLAIMS)
+
+
+def test_readme_has_the_tables(study, claims):
+    readme = (settings.BUNDLED_FOLDER / "README.md").read_text("utf-8")
+    for table in (
+        gentle_tables.format_settings(study),
+        gentle_tables.format_merges(study),
+        gentle_tables.format_claims(claims),
+    ):
+        assert table in readme
+
+
+def test_turned_claims_are_those_that_only_the_setting_has_in_the_papers_direction(study, claims):
+    same = claims.assign(same=claims["verdict"] == Verdict.SAME).pivot(index="claim", columns="setting", values="same")
+    for row in study.dropna(subset=["claims"]).itertuples():
+        assert row.turned == (same[row.setting] & ~same[STORED.key]).sum()
+        assert row.lost == (same[STORED.key] & ~same[row.setting]).sum()
+
+
+def test_low_rank_updates_start_at_the_pretrained_weights_and_stay_low_rank():
+    torch.manual_seed(0)
+    tower = Tower()
+    weights = dict(tower.named_parameters())
+    updates = Adapted(tower, 4)
+    assert all(torch.equal(value, weights[name]) for name, value in updates.add_to(weights).items())
+    for up in updates.up:
+        torch.nn.init.normal_(up)
+    changed = [name for name, value in updates.add_to(weights).items() if not torch.equal(value, weights[name])]
+    assert len(changed) == 4 * 6  # four linear weights in each of six blocks
+    assert {int(torch.linalg.matrix_rank(updates.add_to(weights)[name] - weights[name])) for name in changed} == {4}
+
+
+def test_differences_are_paired():
+    generator = np.random.default_rng(1)
+    right = {task: generator.random(240) < 0.8 for task in TEAM + gentle_study.OUTSIDE}
+    better = {task: values | (np.arange(240) < 12) for task, values in right.items()}
+    at = gentle_study.Accuracies({"first": better, "second": right})
+    difference = at.average("first") - at.average("second")
+    assert difference[0] == pytest.approx(np.mean([100 * (better[key].mean() - right[key].mean()) for key in TEAM]))
+    assert difference[1:].min() >= 0  # a model that is right wherever the other is never loses a draw
+    assert difference[1:].mean() == pytest.approx(difference[0], abs=0.02)
+
+
+def test_claims_about_learning_are_left_out(claims):
+    at = SimpleNamespace(average=lambda *_: np.zeros(2))
+    learning = next(claim for claim in CLAIMS if claim.key == "lwptv_adamerging_layers")
+    assert gentle_study.compare_claim(learning, at) is None
+    assert not claims["claim"].str.contains("adamerging").any()
