@@ -31,12 +31,12 @@ from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.papers.claims import CLAIMS, Claim
 from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
+from merging.study import training_tables
 from merging.study.measurements.parameter_kinds import ROLES_BY_KIND, reset_roles
 from merging.study.paper_facts.comparison import Comparison, Verdict, judge
 from merging.study.trials.drm_ablations import CUT_PARAMETER, VARIANTS
 from merging.study.trials.exemplar_sensitivity import CANDIDATES, SEEDS
 from merging.study.trials.trial_merges import merge_in_memory
-from sample_data.build import gentle_tables
 from sample_data.build.gentle_tuning import (
     SAMPLE_DATA,
     SETTINGS,
@@ -316,8 +316,8 @@ def write_tables(folders: Mapping[Setting, Path]) -> None:
         row = describe_setting(setting, folder, at)
         rows.append(row | {"claims": len(agrees), "same": sum(agrees.values()), "turned": turned, "lost": lost})
         print({name: rows[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
-    pd.DataFrame(rows).to_csv(SAMPLE_DATA / gentle_tables.STUDY, index=False)
-    pd.DataFrame(claims).to_csv(SAMPLE_DATA / gentle_tables.CLAIMS, index=False)
+    pd.DataFrame(rows).to_csv(SAMPLE_DATA / training_tables.SETTINGS, index=False)
+    pd.DataFrame(claims).to_csv(SAMPLE_DATA / training_tables.SETTING_CLAIMS, index=False)
 
 
 def main() -> None:

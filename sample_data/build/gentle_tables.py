@@ -12,9 +12,9 @@ import pandas as pd
 
 from merging.recipes.presets import find_preset
 from merging.study.paper_facts.comparison import Verdict
+from merging.study.training_tables import SETTING_CLAIMS, SETTINGS
 
 SAMPLE_DATA = Path(__file__).resolve().parents[1]
-STUDY, CLAIMS = "gentle_study.csv", "gentle_claims.csv"
 SIGNS = {Verdict.SAME: "same", Verdict.OTHER: "other", Verdict.NOT_REPRODUCED: "not shown"}
 
 
@@ -65,7 +65,7 @@ def format_claims(claims: pd.DataFrame) -> str:
 
 def main() -> None:
     """Print all tables."""
-    study, claims = pd.read_csv(SAMPLE_DATA / STUDY), pd.read_csv(SAMPLE_DATA / CLAIMS)
+    study, claims = pd.read_csv(SAMPLE_DATA / SETTINGS), pd.read_csv(SAMPLE_DATA / SETTING_CLAIMS)
     print(format_settings(study), format_merges(study), format_claims(claims), sep="\n\n")
 
 

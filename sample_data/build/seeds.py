@@ -19,7 +19,7 @@ from safetensors import safe_open
 from merging.base import settings
 from merging.images.benchmarks import paired_scores
 from merging.images.benchmarks.paired_scores import average_groups as average
-from merging.study.seeds import COLUMNS, FILE
+from merging.study.training_tables import SEEDS, SEEDS_COLUMNS
 from sample_data.build.measure import RECIPES, MeasuredModels
 
 TITLES = {  # the titles of ``measure.RECIPES`` that are measured, and the names of their presets
@@ -38,7 +38,7 @@ DIGITS = 5
 
 
 def measure_seed(folder: Path) -> list[tuple[object, ...]]:
-    """The rows of one folder, with ``COLUMNS``."""
+    """The rows of one folder, with ``SEEDS_COLUMNS``."""
     models = MeasuredModels(folder, print)
     with safe_open(folder / "models/pretrained.safetensors", "pt") as file:
         seed = int(file.metadata()["seed"])
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("folders", nargs="+", type=Path)
     folders = [settings.BUNDLED_FOLDER, *parser.parse_args().folders]
     rows = [row for folder in folders for row in measure_seed(folder)]
-    pd.DataFrame(rows, columns=list(COLUMNS)).to_csv(settings.BUNDLED_FOLDER / FILE, index=False)
+    pd.DataFrame(rows, columns=list(SEEDS_COLUMNS)).to_csv(settings.BUNDLED_FOLDER / SEEDS, index=False)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 
 from merging.base import settings
 from merging.recipes.papers.claims import CLAIMS
+from merging.study import training_tables
 from merging.study.paper_facts.comparison import Verdict
 from sample_data.build import gentle_study, gentle_tables
 from sample_data.build.gentle_tuning import STORED, TEAM, Adapted
@@ -19,12 +20,12 @@ from sample_data.build.network import Tower
 
 @pytest.fixture(scope="module")
 def study():
-    return pd.read_csv(settings.BUNDLED_FOLDER / gentle_tables.STUDY)
+    return pd.read_csv(settings.BUNDLED_FOLDER / training_tables.SETTINGS)
 
 
 @pytest.fixture(scope="module")
 def claims():
-    return pd.read_csv(settings.BUNDLED_FOLDER / gentle_tables.CLAIMS)
+    return pd.read_csv(settings.BUNDLED_FOLDER / training_tables.SETTING_CLAIMS)
 
 
 def test_readme_has_the_tables(study, claims):

@@ -1,4 +1,8 @@
-"""How far the scores of merges differ between seeds of training, from the table ``seeds.csv`` of a benchmark."""
+"""What a benchmark's tables say about other ways to train its models: other seeds, and gentler fine-tuning.
+
+``seeds.csv`` has the scores of merges of several seeds, ``gentle_study.csv`` a row for each setting of fine-tuning, and
+``gentle_claims.csv`` what each setting says of claims of papers. Programs under ``sample_data/build`` write them.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +17,43 @@ from merging.base.files.tables import read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-FILE = "seeds.csv"
+SEEDS, SETTINGS, SETTING_CLAIMS = "seeds.csv", "gentle_study.csv", "gentle_claims.csv"
 # part: an average of tasks, as ``paired_scores.average_groups`` names it; value: the accuracy (a share), with the ends
 # of its 95 % interval over images; n: the number of images.
-COLUMNS = {
+SEEDS_COLUMNS = {
     "seed": "int64", "label": "str", "part": "str", "value": "float64", "low": "float64", "high": "float64",
     "n": "int64",
 }  # fmt: skip
+# norm: of the task vectors, relative to the weights, the mean over experts (%); own and own_least: the accuracy of
+# experts on their own tasks, the mean and the least (%); claims and same: claims that are measured, and those with the
+# paper's direction; turned and lost: those that have it with this setting only, and with the stored experts only.
+SETTINGS_COLUMNS = {
+    "setting": "str", "words": "str", "norm": "float64", "cosine": "float64", "own": "float64", "own_least": "float64",
+    "experts_out": "float64", "barrier": "float64", "task_arithmetic in": "float64", "task_arithmetic out": "float64",
+    "claims": "float64", "same": "float64", "turned": "float64", "lost": "float64",
+}  # fmt: skip
+CLAIMS_COLUMNS = {  # the difference of a claim's two values with its 95 % interval, in points
+    "setting": "str", "claim": "str", "difference": "float64", "low": "float64", "high": "float64", "verdict": "str",
+}  # fmt: skip
+STORED = "stored"  # the setting of the benchmark's own experts
 REFERENCES = ("Pretrained", "Own experts")  # rows that are no merges
 COVERAGE = 0.95
 
 
 def read_seeds(folder: Path) -> pd.DataFrame | None:
-    """The scores of each seed, with ``COLUMNS``; None if the benchmark has no such table."""
-    path = folder / FILE
-    return read_table(path, COLUMNS) if path.is_file() else None
+    """The scores of each seed, with ``SEEDS_COLUMNS``; None if the benchmark has no such table."""
+    path = folder / SEEDS
+    return read_table(path, SEEDS_COLUMNS) if path.is_file() else None
+
+
+def read_settings(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None:
+    """The settings of fine-tuning, and what they say of claims, with ``SETTINGS_COLUMNS`` and ``CLAIMS_COLUMNS``.
+
+    None if the benchmark has no such tables.
+    """
+    if not (folder / SETTINGS).is_file():
+        return None
+    return read_table(folder / SETTINGS, SETTINGS_COLUMNS), read_table(folder / SETTING_CLAIMS, CLAIMS_COLUMNS)
 
 
 def summarize_seeds(scores: pd.DataFrame, part: str) -> pd.DataFrame:
