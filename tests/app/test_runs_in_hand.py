@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -226,7 +227,9 @@ class Closed:
 def test_a_started_run_is_taken_in_hand_and_measured(open_app: Any, compared: Path) -> None:
     at = open_app("merge", compared, chain="task_arithmetic:scaling=0.25")
     box = next(box for box in at.checkbox if box.label.startswith("with everything that pages show, about "))
-    assert not box.value and "3 min" in box.label  # a guess: signs and pairs are stored for these experts
+    assert not box.value and re.search(
+        r"\b[23] min\b", box.label
+    )  # a guess: signs and pairs are stored for these experts
     box.check().run()
     at.button(key="run_button").click().run()
     run_id = at.session_state["_watched"]

@@ -24,7 +24,7 @@ def test_a_new_lesson_passes_its_check_and_is_listed(tmp_path: Path) -> None:
     assert made.returncode == 0 and "own.yaml" in made.stdout
     checked = run("check", str(tmp_path / "own.yaml"), "--store", str(tmp_path / "store"))
     assert checked.returncode == 0, checked.stdout
-    assert "No problems." in checked.stdout and "+15.9 points" in checked.stdout
+    assert "No problems." in checked.stdout and "+16.3 points" in checked.stdout
     listed = json.loads(run("list", "--json", MERGESCOPE_LESSONS=str(tmp_path)).stdout)
     assert "own" in {row["key"] for row in listed["lessons"]} and listed["refused"] == []
 

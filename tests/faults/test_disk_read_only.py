@@ -46,7 +46,7 @@ def test_every_page_shows_what_is_stored(open_app: Any, library: Path, filled: R
     assert not at.exception and not at.error
     assert NOTICE in words(at)
     if page == "scores":
-        assert filled.id in at.multiselect(key="compare").options or charts(at) == 3
+        assert filled.id in at.multiselect(key="compare").options or charts(at) == 4
 
 
 @pytest.mark.full
