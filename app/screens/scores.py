@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS, PLUGIN, ABLATIONS, TRAINING = "runs", "plug-in matrix", "ablations", "training"
+VIEWS = (RUNS, PLUGIN, ABLATIONS, TRAINING)
 MAX_FIRST_RUNS = 6  # runs shown at first if none is chosen
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN_WIDTH, KIND_WIDTH, PER_TASK_KIND_WIDTH, COUNT_WIDTH, RUN_ID_WIDTH = 175, 80, 145, 52, 103  # of the columns, px
@@ -144,7 +145,7 @@ experiment_link.draw_link()
 if imported_runs := imported_chart.find_linked_runs(stored):
     imported_chart.draw_linked(imported_runs)
 elif scored := page_data.scored_runs(stored):
-    view = page_parts.pick_button("View", (RUNS, PLUGIN, ABLATIONS, TRAINING), address.SCORES_VIEW)
+    view = page_parts.pick_button("View", VIEWS[: None if training_view.has_tables() else -1], address.SCORES_VIEW)
     if view == PLUGIN:
         plugin_matrix.draw_view(scored, stored)
     elif view == ABLATIONS:

@@ -17,6 +17,7 @@ from app import page_text
 from app.reading import samples
 from app.reading.papers import paper_facts
 from app.reading.papers.published_tables import printed_color
+from app.reading.papers.tried_settings import tried_in_words
 from app.session import benchmark_choice
 from app.widgets import page_parts
 from merging.recipes.papers import claims
@@ -182,7 +183,7 @@ def claim_in_words(claim: Claim, comparison: Comparison | None, origin: str = ""
     sides = (
         f"{subject} {PAPER_MARK} {_paper_side(claim)} {OWN_MARK} "
         f"{_our_side(comparison, verdict, origin or benchmark_choice.library_in_words())}"
-        f"{power_in_words(claim, comparison, verdict)}{note}"
+        f"{power_in_words(claim, comparison, verdict)}{'' if origin else tried_in_words(claim, verdict)}{note}"
     )
     return f"**{verdict.capitalize()}.** {page_text.safe_text(sides, 1000)}"
 

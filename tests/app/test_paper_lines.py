@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from page_harness import press, words
 
-from app.reading.papers import paper_facts
+from app.reading.papers import paper_facts, tried_settings
 from app.views.scores import claim_counts
 from app.widgets import paper_line
 from merging.base import settings
@@ -75,7 +76,8 @@ def claim(key: str) -> Any:
 
 def test_a_line_has_both_sides_with_their_precision() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
-    assert paper_line.claim_in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
+    tried = tried_settings.tried_in_words(claim("lwptv_without_score"), Verdict.NOT_REPRODUCED)
+    assert paper_line.claim_in_words(claim("lwptv_without_score"), ours).replace("\\", "").removesuffix(tried) == (
         "**Not reproduced here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
         "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Bundled library: 67.9% against 67.9%, +0.0 "
         "(95% interval of two samples −2.8 to +2.8; n = 1,920 images, half)."
@@ -115,6 +117,20 @@ def test_what_is_not_shown_says_what_could_have_been() -> None:
     )
     assert "would be shown" not in paper_line.line_in_words(one, replace(ours, low=0.1))
     assert "would be shown" not in paper_line.line_in_words(one, replace(ours, low=math.nan, high=math.nan))
+
+
+def test_a_claim_that_is_not_shown_says_what_was_tried(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    claims = {claim.key: claim for claim in CLAIMS}
+    table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv").query("setting != 'stored'")
+    shown = table[table["verdict"] == Verdict.SAME].groupby("claim").size()
+    (most,) = shown.sort_values().index[-1:]
+    tried = f"Of {table['setting'].nunique()} gentler settings of fine-tuning, tried on four tasks (Scores, training)"
+    assert tried_settings.tried_in_words(claims[most], Verdict.OTHER).startswith(f" {tried}, {shown[most]} show it: ")
+    (none, *_) = sorted(set(table["claim"]) - set(shown.index))
+    assert tried_settings.tried_in_words(claims[none], Verdict.NOT_REPRODUCED) == f" {tried}, none shows it."
+    assert tried_settings.tried_in_words(claims[none], Verdict.SAME) == ""
+    assert tried_settings.tried_in_words(claims["lwptv_adamerging_layers"], Verdict.OTHER) == ""  # not tried
 
 
 def test_a_claim_is_one_line_with_a_mark_both_differences_and_the_interval() -> None:

@@ -18,14 +18,13 @@ from viz.figure_text import plural
 from viz.figures.seed_spread import MEAN
 
 PARTS = {"Mean in domain": IN_DOMAIN, "Mean out of domain": OUT_OF_DOMAIN, "H-score": H_SCORE}
-NOTHING = "How training matters is measured for the bundled benchmark only. Choose it under Models & runs."
 SEEDS_NOTE = (
     "Each seed has its own pretraining and eight experts of its own. All answer the same images, the {part}, "
     "n = {n:,}. The interval of a seed is over images (95%, {draws:,} resamples). That of the mean is over the "
     "{seeds}: few, so all merges share one standard deviation, {deviation:.1f} points, as if they varied independently "
     "of one another, which merges of the same experts do not quite. The models of seed 0 are the bundled ones."
 )
-SETTINGS_HEADING = "Do claims of papers hold for experts that are fine-tuned more gently?"
+CLAIMS_HEADING = "Do claims of papers hold for experts that are fine-tuned more gently?"
 SETTINGS_TEXT = (
     "Task vectors of the bundled experts are large, compared with their weights, which may be why some claims do not "
     "show here. So four tasks were fine-tuned again, from the same pretrained model, with other settings, and the "
@@ -43,15 +42,23 @@ SETTINGS_HEADS = {
     "task_arithmetic out": "Task Arithmetic, out (%)", "claims": "Claims", "same": "Same direction", "turned": "Turned",
     "lost": "Lost",
 }  # fmt: skip
+ACCURACIES = {
+    "own": "Experts, own task", "experts_out": "Experts, out of domain", "task_arithmetic in": "Task Arithmetic, in",
+    "task_arithmetic out": "Task Arithmetic, out",
+}  # fmt: skip
 COUNTS = ("claims", "same", "turned", "lost")
+
+
+def has_tables() -> bool:
+    """Whether the benchmark says how training matters."""
+    folder = benchmark_choice.benchmark_folder()
+    return training_tables.read_seeds(folder) is not None or training_tables.read_settings(folder) is not None
 
 
 def draw_view() -> None:
     """Draw how far the scores of merges differ between seeds, and what gentler fine-tuning changes."""
     folder = benchmark_choice.benchmark_folder()
     scores, settings = training_tables.read_seeds(folder), training_tables.read_settings(folder)
-    if scores is None and settings is None:
-        st.info(NOTHING)
     if scores is not None:
         _draw_seeds(scores)
     if settings is not None:
@@ -84,9 +91,14 @@ def _draw_seeds(scores: pd.DataFrame) -> None:
 
 
 def _draw_settings(settings: pd.DataFrame, claims: pd.DataFrame) -> None:
-    """Draw a table of the settings, and one of their claims."""
-    st.header(SETTINGS_HEADING, anchor=False)
+    """Draw the figure and the table of the settings, and the table of their claims."""
+    chart_view.draw_question("tuning_settings")
     st.markdown(SETTINGS_TEXT)
+    chart_view.draw_chart(
+        "tuning_settings", _list_accuracies(settings), name="scores_settings", question_drawn=True, sources=[],
+        description=f"{SETTINGS_TEXT} {SETTINGS_NOTE}",
+    )  # fmt: skip
+    st.header(CLAIMS_HEADING, anchor=False)
     number = st.column_config.NumberColumn
     columns = {
         name: st.column_config.TextColumn(head, pinned=True)
@@ -98,6 +110,17 @@ def _draw_settings(settings: pd.DataFrame, claims: pd.DataFrame) -> None:
     st.caption(SETTINGS_NOTE)
     titles = dict(zip(settings["setting"], settings["words"], strict=True))
     page_parts.draw_table(_list_claims(claims, titles), "Claims of papers with each setting", height="auto")
+
+
+def _list_accuracies(settings: pd.DataFrame) -> pd.DataFrame:
+    """The table of the figure: a row for each setting and kind of accuracy."""
+    named = settings.rename(columns={"words": "setting", "setting": "key"})
+    kinds = [
+        pd.DataFrame({"run": column, "label": label, "setting": named["setting"], "norm": named["norm"] / 100,
+                      "value": named[column] / 100})
+        for column, label in ACCURACIES.items()
+    ]  # fmt: skip
+    return pd.concat(kinds, ignore_index=True)
 
 
 def _list_claims(claims: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:

@@ -85,6 +85,7 @@ from viz_tables.scores import (
     seed_spread,
     storage,
     task_accuracy,
+    tuning_settings,
 )
 from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tasks
 
@@ -179,5 +180,6 @@ __all__ = [
     "task_accuracy",
     "task_counts",
     "tensors",
+    "tuning_settings",
     "wilson",
 ]

@@ -61,6 +61,17 @@ def seed_spread(merges: int = 10, seed: int = 0) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "label", "task", "value", "low", "high", "n"])
 
 
+def tuning_settings(settings: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Two kinds of accuracy of settings of fine-tuning."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (run, label, f"Setting {setting}", rng.uniform(0.01, 0.04), rng.uniform(0.5, 0.9))
+        for run, label in (("own", "Experts, own task"), ("merged", "Task Arithmetic"))
+        for setting in range(settings)
+    ]
+    return pd.DataFrame(rows, columns=["run", "label", "setting", "norm", "value"])
+
+
 def given_scores(runs: int = 4, seed: int = 0) -> pd.DataFrame:
     """Accuracies of every run on two tasks, with n on one of them, and a perplexity."""
     rng = np.random.default_rng(seed)
