@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
-from sample_data.build import corpus, finetune
+from sample_data.build import corpus, export, finetune
 from sample_data.build.network import Tower, augment_images, cosine, optimizer
 from sample_data.build.tasks import BY_KEY
 
@@ -112,9 +112,8 @@ def prepare_experts(setting: Setting, store: Path) -> Path:
     """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and four experts."""
     folder = store / setting.key
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    for name in ("tasks.json", "heads.safetensors"):
-        shutil.copyfile(SAMPLE_DATA / name, folder / name)
-    shutil.copytree(SAMPLE_DATA / "data", folder / "data", dirs_exist_ok=True)
+    export.copy_images(SAMPLE_DATA, folder)
+    shutil.copyfile(SAMPLE_DATA / "heads.safetensors", folder / "heads.safetensors")
     for name in ("pretrained", *TEAM):
         path = folder / f"models/{name}.safetensors"
         if path.exists():

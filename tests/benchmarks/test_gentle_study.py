@@ -28,14 +28,9 @@ def claims():
     return pd.read_csv(settings.BUNDLED_FOLDER / training_tables.SETTING_CLAIMS)
 
 
-def test_readme_has_the_tables(study, claims):
+def test_readme_has_the_table(study):
     readme = (settings.BUNDLED_FOLDER / "README.md").read_text("utf-8")
-    for table in (
-        gentle_tables.format_settings(study),
-        gentle_tables.format_merges(study),
-        gentle_tables.format_claims(claims),
-    ):
-        assert table in readme
+    assert gentle_tables.format_settings(study) in readme
 
 
 def test_turned_claims_are_those_that_only_the_setting_has_in_the_papers_direction(study, claims):
