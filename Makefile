@@ -16,7 +16,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app serve status test test-ranges .venv-lowest .venv-newest check fast sample-data library citation bench fuzz mutations wheel docs clean help
+.PHONY: app serve status test test-ranges .venv-lowest .venv-newest check fast sample-data library live-assets citation bench fuzz mutations wheel docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -86,6 +86,9 @@ sample-data: $(VENV)/.dev ## rebuild the bundled benchmark from its sources (an 
 
 library: $(VENV)/.app ## recompute the library of precomputed runs on the bundled benchmark
 	@$(BIN)/python sample_data/library.py
+
+live-assets: $(VENV)/.app ## compare the program that runs networks in the browser with its digests; fetch it if it differs
+	@$(BIN)/python -m app.live.fetch
 
 citation: $(VENV)/.app ## write CITATION.md from the registered methods
 	@$(BIN)/python -c 'from pathlib import Path; from merging.methods import registry; \

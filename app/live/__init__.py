@@ -1,0 +1,1 @@
+"""What a browser needs to merge and run a small tower without a server."""

@@ -1,0 +1,279 @@
+// Merging task vectors in the browser: float32, in the engine's order of summation, so that weights have the same bits.
+//
+// A desk is {edit, experts, merge, places}: an edit of the task vectors (null, or lwptv, magnitude or dare with its
+// parameters), a factor for each expert (left out: 1), a merge with its parameters, and a factor for each section of
+// the network (left out: 1), which multiplies the merged task vector. The names of methods, parameters and sections are
+// the engine's.
+import { readBytes } from "./random_bytes.js";
+
+const PIECE = 4096; // scalars that are merged at once, so that they stay in the cache
+const HALF = new Float32Array(65536); // the value of every float16
+for (let bits = 0; bits < 65536; bits++) {
+  const exponent = (bits >> 10) & 31, fraction = bits & 1023;
+  const finite = exponent ? (1 + fraction / 1024) * 2 ** (exponent - 15) : fraction * 2 ** -24;
+  const size = exponent < 31 ? finite : fraction ? NaN : Infinity;
+  HALF[bits] = bits & 0x8000 ? -size : size;
+}
+
+/** {name: Float32Array} of a safetensors file (an ArrayBuffer) in float16 or float32. */
+export function readSafetensors(buffer) {
+  const length = Number(new DataView(buffer).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
+  const tensors = {};
+  for (const [name, { dtype, data_offsets: [start, stop] }] of Object.entries(header)) {
+    if (name === "__metadata__") continue;
+    const bytes = buffer.slice(8 + length + start, 8 + length + stop); // a copy, because views must be aligned
+    if (dtype === "F16") tensors[name] = widen(new Uint16Array(bytes));
+    else if (dtype === "F32") tensors[name] = new Float32Array(bytes);
+    else throw new Error(`${name} is ${dtype}; the browser reads float16 and float32.`);
+  }
+  return tensors;
+}
+
+function widen(halves) {
+  const values = new Float32Array(halves.length);
+  for (let i = 0; i < values.length; i++) values[i] = HALF[halves[i]];
+  return values;
+}
+
+/** Round float32 values to float16 in place, to the nearest, halves to even, as the engine stores a float16 model. */
+export function roundToHalf(values) {
+  const bits = new Uint32Array(values.buffer, values.byteOffset, values.length);
+  for (let i = 0; i < values.length; i++) {
+    const word = bits[i];
+    if ((word & 0x7fffffff) >= 0x38800000) bits[i] = (word + 0xfff + ((word >>> 13) & 1)) & 0xffffe000;
+    else values[i] = values[i] < 0 ? -(Math.fround(0.5 - values[i]) - 0.5) : Math.fround(0.5 + values[i]) - 0.5;
+  }
+}
+
+/** The masks [expert][tensor] of LwPTV, from the engine's saliency scores [expert][tensor] (LwPTV Eq. 6 and 7). */
+export function lwptvMasks(saliency, { prune_ratio: ratio, shared = true }) {
+  const index = Math.floor(saliency[0].length * ratio + 1e-9);
+  const own = saliency.map((scores) => {
+    const sorted = Float64Array.from(scores).sort();
+    const limit = ratio === 0 ? -Infinity : index >= sorted.length ? Infinity : sorted[index];
+    return scores.map((score) => score > limit);
+  });
+  return shared ? own.map((_, k) => own[k].map((_, t) => own.some((mask) => mask[t]))) : own;
+}
+
+/** 0-based rank of the smallest scalar that a trim keeps: of d scalars, int(d·ρ) + 1 and their ties. */
+function trimRank(numel, density) {
+  return Math.max(numel - Math.trunc(numel * density) - 1, 0);
+}
+
+/** 1 - η without the rounding error of the subtraction, for ratios with at most six decimals. */
+function densityOf(ratio) {
+  const nearby = Math.round((1 - ratio) * 1e6) / 1e6;
+  return Math.abs(nearby - (1 - ratio)) <= Number.EPSILON ? nearby : 1 - ratio;
+}
+
+export class Merger {
+  /**
+   * `facts` are of the file desk.json: experts, tensors (name, shape, section), half, saliency. `pretrained` is what
+   * readSafetensors returns; `streams` (an ArrayBuffer) has the random streams of DARE. The experts follow by addExpert.
+   */
+  constructor(facts, pretrained, streams) {
+    this.facts = facts;
+    this.streams = streams;
+    this.tensors = [];
+    this.numel = 0;
+    for (const { name, shape, section } of facts.tensors) {
+      const size = pretrained[name].length;
+      this.tensors.push({ name, shape, section, start: this.numel, size });
+      this.numel += size;
+    }
+    this.pretrained = new Float32Array(this.numel);
+    for (const { name, start } of this.tensors) this.pretrained.set(pretrained[name], start);
+    this.vectors = []; // the task vector of each expert
+    this.rows = new Float32Array(facts.experts.length * PIECE); // the task vectors of a piece, one row an expert
+    this.change = new Float32Array(PIECE); // the merged task vector of a piece
+    this.signs = new Float32Array(PIECE); // that TIES elects
+    this.counts = new Float32Array(PIECE); // of the experts that have the sign
+    this.thresholds = new Map(); // by edit, expert and rank; emptied when it grows large
+    this.random = {}; // the random bytes of the last seed
+  }
+
+  /** Take the next expert's weights, in the order of the facts; one at a time, so that few are in memory. */
+  addExpert(expert) {
+    const vector = new Float32Array(this.numel);
+    for (const { name, start, size } of this.tensors) {
+      const values = expert[name];
+      for (let i = 0; i < size; i++) vector[start + i] = values[i] - this.pretrained[start + i];
+    }
+    this.vectors.push(vector);
+  }
+
+  /** The merged weights (numel,), tensor after tensor in the order of `this.tensors`. */
+  merge({ edit = null, experts = {}, merge, places = {} }) {
+    const merged = new Float32Array(this.numel);
+    const prepared = this.#prepare(edit);
+    const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
+    const scaling = Math.fround(merge.scaling ?? 1);
+    const trims = merge.key === "ties" && merge.density < 1 ? this.#trims(prepared, factors, merge.density) : null;
+    const election = { votes: 0, ties: [] };
+    this.tensors.forEach((tensor, t) => {
+      const place = Math.fround(places[tensor.section] ?? 1);
+      for (let start = 0; start < tensor.size; start += PIECE) {
+        const size = Math.min(PIECE, tensor.size - start), first = tensor.start + start;
+        factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
+        const mean = merge.key === "weight_averaging" || merge.aggregation === "mean";
+        if (merge.key === "ties") this.#elect(size, first, mean, scaling, trims, election, place);
+        else this.#average(size, mean, scaling);
+        this.#add(merged, first, size, place);
+      }
+    });
+    this.#settle(merged, election);
+    if (this.facts.half) roundToHalf(merged);
+    return merged;
+  }
+
+  #add(merged, first, size, place) {
+    const { change, pretrained } = this;
+    if (place !== 1) for (let i = 0; i < size; i++) change[i] *= place;
+    for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
+  }
+
+  /** The sum of the rows times the scaling, or their mean. */
+  #average(size, mean, scaling) {
+    const { rows, change } = this, count = this.vectors.length;
+    change.set(rows.subarray(0, size));
+    for (let k = 1; k < count; k++) {
+      const row = k * PIECE;
+      for (let i = 0; i < size; i++) change[i] += rows[row + i];
+    }
+    if (mean) for (let i = 0; i < size; i++) change[i] /= count;
+    else for (let i = 0; i < size; i++) change[i] *= scaling;
+  }
+
+  /** The elected sum or mean of TIES. Exact ties of kept scalars wait in `election` for the sign of the majority. */
+  #elect(size, first, mean, scaling, trims, election, place) {
+    const { rows, change, signs } = this, count = this.vectors.length, end = count * PIECE;
+    if (trims) this.#trim(size, trims);
+    this.#average(size, false, 1);
+    for (let i = 0; i < size; i++) election.votes += signs[i] = Math.sign(change[i]);
+    this.#agree(size, mean, scaling);
+    for (let i = 0; i < size; i++) {
+      let tied = signs[i] === 0 ? 0 : end;
+      while (tied < end && rows[tied + i] === 0) tied += PIECE;
+      if (signs[i] !== 0 || tied >= end) continue;
+      const column = Array.from({ length: count }, (_, k) => rows[k * PIECE + i]);
+      election.ties.push({ index: first + i, column, mean, scaling, place });
+    }
+  }
+
+  /** Write the sum or mean of the scalars that have the elected sign, times the scaling, into the change. */
+  #agree(size, mean, scaling) {
+    const { rows, change, signs, counts } = this, end = this.vectors.length * PIECE;
+    change.fill(0, 0, size);
+    counts.fill(0, 0, size);
+    for (let row = 0; row < end; row += PIECE) {
+      for (let i = 0; i < size; i++) {
+        const value = rows[row + i] * signs[i];
+        change[i] += (Math.abs(value) + value) / 2; // the value if it is positive, else 0, without a branch
+      }
+      if (mean) for (let i = 0; i < size; i++) counts[i] += rows[row + i] * signs[i] > 0 ? 1 : 0;
+    }
+    for (let i = 0; i < size; i++) change[i] *= signs[i];
+    if (mean) for (let i = 0; i < size; i++) change[i] /= Math.max(counts[i], 1);
+    for (let i = 0; i < size; i++) change[i] *= scaling;
+  }
+
+  /** Write the scalars whose experts are exactly tied, with the sign of the majority; without one they stay. */
+  #settle(merged, { votes, ties }) {
+    const sign = Math.sign(votes), f = Math.fround;
+    for (const { index, column, mean, scaling, place } of ties) {
+      const agreeing = column.map((value) => value * sign).filter((value) => value > 0);
+      const sum = f(agreeing.reduce((total, value) => f(total + value), 0) * sign);
+      const change = f(scaling * (mean ? f(sum / Math.max(agreeing.length, 1)) : sum));
+      merged[index] = this.pretrained[index] + f(place * change);
+    }
+  }
+
+  #trim(size, trims) {
+    trims.forEach((threshold, k) => {
+      for (let at = k * PIECE; at < k * PIECE + size; at++) {
+        if (Math.abs(this.rows[at]) < threshold) this.rows[at] = 0;
+      }
+    });
+  }
+
+  /** The edit with what it needs from all tensors: masks, thresholds or random bytes. */
+  #prepare(edit) {
+    if (edit === null) return { key: "" };
+    if (edit.key === "lwptv") return { ...edit, masks: lwptvMasks(this.facts.saliency, edit) };
+    if (edit.key === "magnitude") {
+      if (edit.prune_ratio === 0) return { key: "" };
+      const rank = trimRank(this.numel, densityOf(edit.prune_ratio));
+      const whole = edit.prune_ratio === 1;
+      return { ...edit, limits: this.vectors.map((_, k) => (whole ? Infinity : this.#kth({ key: "" }, k, rank))) };
+    }
+    if (edit.key !== "dare") throw new Error(`The browser does not know the edit ${edit.key}.`);
+    if (edit.drop_rate === 0) return { key: "" };
+    const rescale = edit.rescale !== false && edit.drop_rate < 1 ? Math.fround(1 / (1 - edit.drop_rate)) : 1;
+    if (this.random.seed !== edit.seed) {
+      const bytes = readBytes(this.streams, edit.seed, this.vectors.length, this.tensors, this.numel);
+      this.random = { seed: edit.seed, ...bytes };
+    }
+    return { ...edit, rescale, random: this.random };
+  }
+
+  /** Write one expert's edited task vector times its factor into its row; `start` counts in the tensor. */
+  #fill(edit, k, t, start, size, factor) {
+    const { start: offset } = this.tensors[t], first = offset + start;
+    const row = this.rows.subarray(k * PIECE, k * PIECE + size);
+    if (factor === 0 || (edit.masks && !edit.masks[k][t])) return void row.fill(0);
+    row.set(this.vectors[k].subarray(first, first + size));
+    if (edit.limits) {
+      const limit = edit.limits[k];
+      for (let i = 0; i < size; i++) if (Math.abs(row[i]) < limit) row[i] = 0;
+    }
+    if (edit.random) this.#drop(edit, k, t, first, row);
+    if (factor !== 1) for (let i = 0; i < size; i++) row[i] *= factor;
+  }
+
+  /** Drop the scalars whose two random bytes do not reach the limit, and rescale the others. */
+  #drop({ random, drop_rate: rate, rescale }, k, t, first, row) {
+    const limit = Math.trunc(rate * 65536 + random.roundings[k][t]), high = limit >> 8, low = limit & 255;
+    const firstBytes = random.first[k], secondBytes = random.second[k];
+    for (let i = 0; i < row.length; i++) {
+      const byte = firstBytes[first + i];
+      row[i] *= byte > high || (byte === high && secondBytes[first + i] >= low) ? rescale : 0;
+    }
+  }
+
+  /** The trim thresholds of the edited task vectors times their factors; multiplying does not change the order. */
+  #trims(edit, factors, density) {
+    const rank = trimRank(this.numel, density);
+    return factors.map((factor, k) => Math.fround(Math.abs(factor) * this.#kth(edit, k, rank)));
+  }
+
+  /** The absolute value of this rank among an expert's edited scalars, exact: first its upper bits, then the lower. */
+  #kth(edit, k, rank) {
+    const { random, limits, masks, ...plain } = edit;
+    const name = JSON.stringify([plain, k, rank]);
+    if (!this.thresholds.has(name)) {
+      const [upper, left] = this.#findBin(edit, k, rank);
+      const [lower] = this.#findBin(edit, k, left, upper);
+      if (this.thresholds.size > 1000) this.thresholds.clear();
+      this.thresholds.set(name, new Float32Array(new Uint32Array([(upper << 15) | lower]).buffer)[0]);
+    }
+    return this.thresholds.get(name);
+  }
+
+  /** The bin of upper bits in which a rank falls, or of lower bits below `upper`, and the rank within the bin. */
+  #findBin(edit, k, rank, upper = -1) {
+    const counts = new Uint32Array(65536), words = new Uint32Array(this.rows.buffer, k * PIECE * 4, PIECE);
+    this.tensors.forEach(({ size: whole }, t) => {
+      for (let start = 0; start < whole; start += PIECE) {
+        const size = Math.min(PIECE, whole - start);
+        this.#fill(edit, k, t, start, size, 1);
+        if (upper < 0) for (let i = 0; i < size; i++) counts[(words[i] & 0x7fffffff) >>> 15]++;
+        else for (let i = 0; i < size; i++) if ((words[i] & 0x7fffffff) >>> 15 === upper) counts[words[i] & 0x7fff]++;
+      }
+    });
+    let bin = 0;
+    for (; rank >= counts[bin]; bin++) rank -= counts[bin];
+    return [bin, rank];
+  }
+}
