@@ -49,6 +49,7 @@ SETTINGS = (
     Setting("quarter", "a quarter of the steps", steps=0.25),
     Setting("lora16", "LoRA, rank 16, rate x 3", rate=3.0, rank=16),
     Setting("pull", "decay of 300 toward the pretrained weights", pull=300.0),
+    Setting("pull150", "decay of 150 toward the pretrained weights", pull=150.0),
     Setting("seed1", "as the stored experts, with seed 1", seed=1),
 )
 
