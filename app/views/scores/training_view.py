@@ -46,6 +46,7 @@ ACCURACIES = {
     "own": "Experts, own task", "experts_out": "Experts, out of domain", "task_arithmetic in": "Task Arithmetic, in",
     "task_arithmetic out": "Task Arithmetic, out",
 }  # fmt: skip
+COMPARED, COMPARED_WIDTH = "What is compared (points)", 330  # a column, and its width, px
 COUNTS = ("claims", "same", "turned", "lost")
 
 
@@ -109,7 +110,10 @@ def _draw_settings(settings: pd.DataFrame, claims: pd.DataFrame) -> None:
     page_parts.draw_table(settings[list(SETTINGS_HEADS)], "Settings of fine-tuning", columns)
     st.caption(SETTINGS_NOTE)
     titles = dict(zip(settings["setting"], settings["words"], strict=True))
-    page_parts.draw_table(_list_claims(claims, titles), "Claims of papers with each setting", height="auto")
+    page_parts.draw_table(
+        _list_claims(claims, titles), "Claims of papers with each setting",
+        {COMPARED: st.column_config.TextColumn(width=COMPARED_WIDTH, pinned=True)}, "auto",
+    )  # fmt: skip
 
 
 def _list_accuracies(settings: pd.DataFrame) -> pd.DataFrame:
@@ -137,5 +141,5 @@ def _list_claims(claims: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
         + [texts.get((claim.key, setting), "—") for setting in titles if setting in set(claims["setting"])]
         for claim in measured
     ]
-    heads = ["What is compared (points)", "◇ Paper"]
+    heads = [COMPARED, "◇ Paper"]
     return pd.DataFrame(rows, columns=[*heads, *(titles[key] for key in titles if key in set(claims["setting"]))])
