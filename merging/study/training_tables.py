@@ -35,7 +35,7 @@ SETTINGS_COLUMNS = {
 CLAIMS_COLUMNS = {  # the difference of a claim's two values with its 95 % interval, in points
     "setting": "str", "claim": "str", "difference": "float64", "low": "float64", "high": "float64", "verdict": "str",
 }  # fmt: skip
-STORED = "stored"  # the setting of the benchmark's own experts
+STORED, CONTROL = "stored", "seed1"  # the setting of the benchmark's own experts, and the same with another seed
 REFERENCES = ("Pretrained", "Own experts")  # rows that are no merges
 COVERAGE = 0.95
 
