@@ -104,7 +104,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=pretrain.SEED, help="seed of pretraining and fine-tuning")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
     arguments = parser.parse_args()
-    if arguments.seed != pretrain.SEED and HERE in (arguments.out, *arguments.out.parents):
+    if arguments.seed != pretrain.SEED and arguments.out.resolve().is_relative_to(HERE):
         parser.error(
             "Name a folder outside sample_data/ with --out, because the repository has the models of one seed."
         )

@@ -19,7 +19,8 @@ def tried_in_words(claim: Claim, verdict: Verdict) -> str:
         return ""
     shown = [words for words, found in verdicts.items() if found == Verdict.SAME]
     tried = f"Of {len(verdicts)} other settings of fine-tuning, tried on four tasks (Scores, training)"
-    return f" {tried}, {f'{len(shown)} show it: {first_few(shown, 3)}' if shown else 'none shows it'}."
+    shows = "1 shows it" if len(shown) == 1 else f"{len(shown)} show it"
+    return f" {tried}, {f'{shows}: {first_few(shown, 3)}' if shown else 'none shows it'}."
 
 
 @st.cache_data(max_entries=4, show_spinner=False)

@@ -21,8 +21,8 @@ PARTS = {"Mean in domain": IN_DOMAIN, "Mean out of domain": OUT_OF_DOMAIN, "H-sc
 SEEDS_NOTE = (
     "Each seed has its own pretraining and eight experts of its own. All answer the same images, the {part}, "
     "n = {n:,}. The interval of a seed is over images (95%, {draws:,} resamples). That of the mean is over the "
-    "{seeds}: few, so all merges share one standard deviation, {deviation:.1f} points, as if they varied independently "
-    "of one another, which merges of the same experts do not quite. The models of seed 0 are the bundled ones."
+    "{seeds}: so few leave it wide. The standard deviation, {deviation:.1f} points, is shared by all merges, which a "
+    "seed moves together. The models of seed 0 are the bundled ones."
 )
 CLAIMS_HEADING = "Do claims of papers hold for experts that are fine-tuned more gently?"
 SETTINGS_TEXT = (
@@ -33,8 +33,8 @@ SETTINGS_TEXT = (
 SETTINGS_NOTE = (
     "Norm: of the task vectors, relative to the pretrained weights, a mean over four experts. Turned: claims with the "
     "paper's direction in this row, but not with the stored experts; lost: the other way round. Measured on the "
-    "choosing half (240 images of each data set), seed 0, CPU; intervals are paired by images and do not cover the "
-    "seed of training."
+    "choosing half (n = 960 in domain, 1,680 out of it) on the CPU, with seed 0 unless a row says otherwise; intervals "
+    "are paired by images and do not cover the seed of training."
 )
 SETTINGS_HEADS = {
     "words": "Fine-tuning", "norm": "Norm (%)", "own": "Own task (%)", "own_least": "Least (%)",
