@@ -98,8 +98,7 @@ def main() -> int:
     parser.add_argument(
         "--work",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
-        help="folder for images and checkpoints between stages",
+        help="folder for images and checkpoints between stages; by default a temporary one of the seed",
     )
     parser.add_argument("--seed", type=int, default=pretrain.SEED, help="seed of pretraining and fine-tuning")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
@@ -108,6 +107,8 @@ def main() -> int:
         parser.error(
             "Name a folder outside sample_data/ with --out, because the repository has the models of one seed."
         )
+    if arguments.work is None:
+        arguments.work = Path(tempfile.gettempdir()) / f"mergescope-sample-data-seed-{arguments.seed}"
     arguments.work.mkdir(parents=True, exist_ok=True)
     passed = True
     for stage in arguments.stage or STAGES:
