@@ -98,16 +98,17 @@ def main() -> int:
     parser.add_argument(
         "--work",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "mergescope-sample-data",
-        help="folder for images and checkpoints between stages",
+        help="folder for images and checkpoints between stages; by default a temporary one of the seed",
     )
     parser.add_argument("--seed", type=int, default=pretrain.SEED, help="seed of pretraining and fine-tuning")
     parser.add_argument("--out", type=Path, default=HERE, help="folder to write the benchmark to")
     arguments = parser.parse_args()
-    if arguments.seed != pretrain.SEED and HERE in (arguments.out, *arguments.out.parents):
+    if arguments.seed != pretrain.SEED and arguments.out.resolve().is_relative_to(HERE):
         parser.error(
             "Name a folder outside sample_data/ with --out, because the repository has the models of one seed."
         )
+    if arguments.work is None:
+        arguments.work = Path(tempfile.gettempdir()) / f"mergescope-sample-data-seed-{arguments.seed}"
     arguments.work.mkdir(parents=True, exist_ok=True)
     passed = True
     for stage in arguments.stage or STAGES:

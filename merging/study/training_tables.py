@@ -35,7 +35,7 @@ SETTINGS_COLUMNS = {
 CLAIMS_COLUMNS = {  # the difference of a claim's two values with its 95 % interval, in points
     "setting": "str", "claim": "str", "difference": "float64", "low": "float64", "high": "float64", "verdict": "str",
 }  # fmt: skip
-STORED = "stored"  # the setting of the benchmark's own experts
+STORED, CONTROL = "stored", "seed1"  # the setting of the benchmark's own experts, and the same with another seed
 REFERENCES = ("Pretrained", "Own experts")  # rows that are no merges
 COVERAGE = 0.95
 
@@ -59,10 +59,9 @@ def read_settings(folder: Path) -> tuple[pd.DataFrame, pd.DataFrame] | None:
 def summarize_seeds(scores: pd.DataFrame, part: str) -> pd.DataFrame:
     """A row for each merge: the mean over k seeds, and the 95 % interval of the mean over seeds.
 
-    Few seeds say little of one merge's spread, so the merges share one standard deviation s, from the variances of all
-    m merges: mean ± t s / sqrt(k), with Student's t of m (k - 1) degrees of freedom. This takes merges as independent,
-    although those of a seed merge the same experts. The columns: label, value (the mean),
-    low, high, deviation (s).
+    The merges share one standard deviation s, from the variances of all: mean ± t s / sqrt(k). A seed moves all of its
+    merges together, so Student's t has k - 1 degrees of freedom, as for one merge. The columns: label, value (the
+    mean), low, high, deviation (s).
 
     Raises:
         ValueError: fewer than two seeds.
@@ -71,11 +70,11 @@ def summarize_seeds(scores: pd.DataFrame, part: str) -> pd.DataFrame:
 
     rows = scores[(scores["part"] == part) & ~scores["label"].isin(REFERENCES)]
     values = rows.pivot(index="label", columns="seed", values="value").loc[list(dict.fromkeys(rows["label"]))]
-    merges, seeds = values.shape
+    seeds = values.shape[1]
     if seeds < 2:
         raise ValueError(f"A spread between seeds needs two or more seeds, and the table has {seeds}.")
     deviation = float(np.sqrt(values.var(axis=1, ddof=1).mean()))
-    half = float(student.ppf((1 + COVERAGE) / 2, merges * (seeds - 1))) * deviation / seeds**0.5
+    half = float(student.ppf((1 + COVERAGE) / 2, seeds - 1)) * deviation / seeds**0.5
     means = values.mean(axis=1).rename("value").reset_index()
     return means.assign(low=means["value"] - half, high=means["value"] + half, deviation=deviation)
 

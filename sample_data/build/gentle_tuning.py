@@ -48,9 +48,8 @@ SETTINGS = (
     Setting("third", "rate / 3", rate=1 / 3),
     Setting("quarter", "a quarter of the steps", steps=0.25),
     Setting("lora16", "LoRA, rank 16, rate x 3", rate=3.0, rank=16),
-    Setting("tenth", "rate / 10", rate=0.1),
     Setting("pull", "decay of 300 toward the pretrained weights", pull=300.0),
-    Setting("lora4", "LoRA, rank 4, rate x 10", rate=10.0, rank=4),
+    Setting("pull150", "decay of 150 toward the pretrained weights", pull=150.0),
     Setting("seed1", "as the stored experts, with seed 1", seed=1),
 )
 

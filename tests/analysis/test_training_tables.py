@@ -12,7 +12,7 @@ from merging.base import settings
 from merging.study import training_tables
 
 ROWS = [(0, "a", 0.70), (0, "b", 0.60), (0, "c", 0.50), (1, "a", 0.74), (1, "b", 0.60), (1, "c", 0.62)]
-T_OF_3 = 3.182446305284263  # 97.5 % quantile of Student's t with 3 degrees of freedom
+T_OF_1 = 12.706204736174698  # 97.5 % quantile of Student's t with 1 degree of freedom
 
 
 def make_scores(rows: list[tuple[int, str, float]]) -> pd.DataFrame:
@@ -27,8 +27,8 @@ def test_summary_pools_the_variances_of_merges() -> None:
     assert list(found["label"]) == ["a", "b", "c"]
     assert found["value"].to_list() == pytest.approx([0.72, 0.60, 0.56])
     assert found["deviation"].to_list() == pytest.approx([deviation] * 3)
-    assert (found["high"] - found["value"]).to_list() == pytest.approx([T_OF_3 * deviation / math.sqrt(2)] * 3)
-    assert (found["value"] - found["low"]).to_list() == pytest.approx([T_OF_3 * deviation / math.sqrt(2)] * 3)
+    assert (found["high"] - found["value"]).to_list() == pytest.approx([T_OF_1 * deviation / math.sqrt(2)] * 3)
+    assert (found["value"] - found["low"]).to_list() == pytest.approx([T_OF_1 * deviation / math.sqrt(2)] * 3)
 
 
 def test_swapped_pairs_have_another_order_with_another_seed() -> None:

@@ -34,9 +34,9 @@ NEAR = LARGEST - 5000  # a file of this size is taken
 
 
 def children(url: str) -> list[int]:
-    """The processes of the server at an address."""
+    """The processes of the server at an address; a process that has ended has no command line."""
     port = str(urlsplit(url).port)
-    (server,) = (one for one in psutil.Process().children() if port in one.cmdline())
+    (server,) = (one for one in psutil.Process().children() if port in (one.as_dict(["cmdline"])["cmdline"] or ()))
     return sorted(child.pid for child in server.children(recursive=True))
 
 

@@ -30,7 +30,7 @@ def tuning_settings(table: pd.DataFrame) -> Picture:
     styles, fig = theme.mark_styles(distinct_names(rows["run"])), Drawing()
     for run, of_run, entry in series.rows_by_name(rows.sort_values("norm", kind="stable"), "run"):
         fig.add_trace(series.marks(
-            of_run, "norm", "value", styles[run], HOVER, size=10, line={"width": 1, "dash": "dot"}, **entry,
+            of_run, "norm", "value", styles[run], HOVER, size=11, **entry,
         ))  # fmt: skip
     fig.update_layout(
         xaxis={"title": {"text": "Norm of the task vectors, of the pretrained weights (%)"}, "tickformat": ".1%"},
