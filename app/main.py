@@ -21,7 +21,10 @@ from app.guards import stack
 
 SECTIONS = {
     "Start": [("home", "Home", "home", "What Mergescope is, and the library of runs.")],
-    "Build": [("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them.")],
+    "Build": [
+        ("merge", "Merge", "merge", "Choose experts and a chain of methods, and merge them."),
+        ("mix", "Mix", "instant_mix", "Drag a slider: your browser merges the experts and answers images at once."),
+    ],
     "Explore": [
         ("masks", "Masks", "grid_on", "Which layers are salient for each expert, and which the merge keeps."),
         ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),

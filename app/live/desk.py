@@ -5,6 +5,7 @@ A desk is the state of the page's sliders, as ``merge.js`` describes it: {edit, 
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +17,12 @@ from numpy.typing import NDArray
 
 import merging
 from app.live.graph import build_graph
+from app.page_text import correct_titles
+from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark, sample_indices
+from merging.methods import registry
+from merging.methods.method import Method
+from merging.methods.params import Bound
 from merging.methods.shared.random_masks import RandomBytes
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
@@ -26,47 +32,93 @@ from merging.models.tower_names import VISUAL
 STAGES = (4, 16, 64)  # images of a task that are answered before the next task's more
 SEEDS = 4  # of DARE, from 0 on
 SPLIT = "choosing"
+PACKED = ".gz"  # the ending of files that are stored compressed, which a server then sends as they are
+# The methods that a browser computes as the engine does, with the parameters that a desk may set.
+EDITS = {"lwptv": ("prune_ratio", "shared"), "magnitude": ("prune_ratio",), "dare": ("drop_rate", "rescale", "seed")}
+MERGES = {
+    "task_arithmetic": ("scaling",),
+    "ties": ("scaling", "density", "aggregation"),
+    "weight_averaging": (),
+}  # fmt: skip
 Chain = tuple[list[tuple[str, Mapping[str, Any]]], str, dict[str, Any]]  # edits, merge, its parameters
 
 
 def write_desk(folder: Path, benchmark: Benchmark) -> None:
-    """Write the files that ``worker.js`` reads: weights, the network's graph, images, heads, and desk.json.
+    """Write the files that ``worker.js`` reads: weights, the network's graph, images and heads, and desk.json.
 
     Raises:
-        CheckpointError: the tower has too many weights for a browser, or its tensors are not those of a CLIP tower.
+        CheckpointError: the tower has too many weights for a browser, its tensors are not those of a CLIP tower, or
+            their numbers are not float16 or float32.
         TaskError: images or heads of the benchmark cannot be read.
     """
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     pretrained = benchmark.open_pretrained()
     merged = [parameter for parameter in pretrained.parameters if parameter.role not in UNMERGED]
     shapes = {_short_name(p.name): pretrained.infos[p.name].shape for p in merged}
-    (folder / "tower.onnx").write_bytes(build_graph(Architecture.from_checkpoint(pretrained), shapes))
+    dtypes = {pretrained.infos[p.name].dtype for p in merged}
+    if dtypes not in ({torch.float16}, {torch.float32}):
+        raise CheckpointError("A browser merges towers in float16 or float32; this one has tensors of another kind.")
+    graph = build_graph(Architecture.from_checkpoint(pretrained), shapes)
     experts = {name: benchmark.models()[name].open(name) for name in benchmark.experts}
-    for name, model in {"pretrained": pretrained, **experts}.items():
-        save_file(
-            {_short_name(p.name): model.read(p.name).contiguous() for p in merged}, folder / f"{name}.safetensors"
-        )
-    heads = {task.key: benchmark.load_head(task.key) for task in benchmark.tasks}
-    save_file(heads, folder / "heads.safetensors")
-    (folder / "streams.bin").write_bytes(_pack_streams(list(experts), merged))
     samples = {task.key: _sample(benchmark, task.key) for task in benchmark.tasks if SPLIT in task.splits}
-    (folder / "images.bin").write_bytes(b"".join(images.tobytes() for images, _ in samples.values()))
+    files = {
+        "tower.onnx": graph,
+        "heads.safetensors": save({task.key: benchmark.load_head(task.key) for task in benchmark.tasks}),
+        "streams.bin": _pack_streams(list(experts), merged),
+        "images.bin": b"".join(images.tobytes() for images, _ in samples.values()),
+    }
+    # Files are numbered, because names of experts may be anything.
+    for number, model in enumerate([pretrained, *experts.values()]):
+        tensors = {_short_name(p.name): model.read(p.name).contiguous() for p in merged}
+        files[f"weights_{number}.safetensors"] = save(
+            {name: value if value.dtype == torch.float16 else value.float() for name, value in tensors.items()}
+        )
     facts = {
         "experts": list(experts),
         "tensors": [
             {"name": _short_name(p.name), "shape": pretrained.infos[p.name].shape, "section": p.section} for p in merged
         ],
-        "half": pretrained.infos[merged[0].name].dtype == torch.float16,
+        "half": torch.float16 in dtypes,
         "saliency": _saliency(pretrained, experts),
         "preprocess": {"side": benchmark.image_size, "mean": benchmark.mean, "std": benchmark.std},
         "stages": STAGES,
-        "tasks": [
-            {"key": key, "labels": labels.tolist(), "has_expert": benchmark.find_task(key).has_expert}
-            for key, (_, labels) in samples.items()
-        ],
+        "tasks": [_describe_task(benchmark, key, labels) for key, (_, labels) in samples.items()],
+        "edits": [_describe_method(registry.find_edit(key), names) for key, names in EDITS.items()],
+        "merges": [_describe_method(registry.find_merge(key), names) for key, names in MERGES.items()],
+        "bytes": {},
     }
+    for name, content in files.items():
+        packed = gzip.compress(content, 1, mtime=0)
+        facts["bytes"][name + PACKED] = len(packed)
+        (folder / (name + PACKED)).write_bytes(packed)
     (folder / "desk.json").write_text(json.dumps(facts), "utf-8")
+
+
+def _describe_task(benchmark: Benchmark, key: str, labels: NDArray[np.int64]) -> dict[str, Any]:
+    task = benchmark.find_task(key)
+    return {
+        "key": key, "title": correct_titles(task.title), "has_expert": task.has_expert, "classes": task.class_names,
+        "labels": labels.tolist(),
+    }  # fmt: skip
+
+
+def _describe_method(method: Method, names: tuple[str, ...]) -> dict[str, Any]:
+    """A method with the parameters of a desk and the range of each."""
+    bounds = method.params.bounds()
+    return {
+        "key": method.key, "title": method.title, "summary": method.summary,
+        "params": [{"name": name, **_describe_bound(name, bounds[name])} for name in names],
+    }  # fmt: skip
+
+
+def _describe_bound(name: str, bound: Bound) -> dict[str, Any]:
+    words = {"kind": bound.kind, "label": bound.label, "help": bound.help, "default": bound.default}
+    if bound.choices or bound.kind == "flag":
+        return {**words, "choices": bound.choices}
+    (low, high), step = bound.slider or (bound.low, bound.high), bound.step or 1
+    high = SEEDS - 1 if name == "seed" else high
+    return {**words, "low": step if bound.open_low else low, "high": high, "step": step}
 
 
 def build_chain(desk: Mapping[str, Any]) -> Chain:

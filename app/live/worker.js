@@ -2,9 +2,11 @@
 //
 // In: {kind: "open", folder} once, then {kind: "mix", id, desk} for each position of the sliders; `tasks` (keys)
 // restricts the images, and `features: true` asks for features. Only the newest desk is computed; what is not finished
-// when a newer one arrives is dropped.
-// Out: "progress" {done, total} in bytes, "ready" {facts}, "merged" {id, ms}, "answers" {id, answers: [[task, image,
-// class], ...], features} for some images at a time, "finished" {id, ms}, and "failed" {error}.
+// when a newer one arrives is dropped, and {kind: "stop"} drops it without a newer one. {kind: "pictures", images:
+// [[task, image], ...]} asks for pixels, and {kind: "own", pixels} adds a picture to what later desks answer.
+// Out: "progress" {done, total} in bytes, "ready", "pictures" {pixels: [Uint8Array, ...]}, "merged" {id, ms}, "own"
+// {id, classes, one for each task}, "answers" {id, answers: [[task, image, class], ...], features} for some images at a
+// time, "finished" {id, ms}, and "failed" {error}.
 import * as ort from "./vendor/ort.wasm.bundle.min.mjs";
 import { Merger, readSafetensors } from "./merge.js";
 
@@ -15,14 +17,18 @@ onmessage = async ({ data }) => {
   try {
     if (data.kind === "open") {
       state = await open(data.folder);
-      postMessage({ kind: "ready", facts: state.facts });
-    } else newest = data;
+      postMessage({ kind: "ready" });
+    } else if (data.kind === "pictures") {
+      const pixels = data.images.map(([task, i]) => picture(task, i));
+      return void postMessage({ kind: "pictures", pixels });
+    } else if (data.kind === "own") return void (state.own = data.pixels);
+    else newest = data;
     if (running || state === null) return;
     running = true;
     while (newest !== null) {
       const mix = newest;
       newest = null;
-      await answer(mix);
+      if (mix.kind === "mix") await answer(mix);
     }
     running = false;
   } catch (error) {
@@ -33,35 +39,51 @@ onmessage = async ({ data }) => {
 
 /** The files of a desk, loaded and ready. */
 async function open(folder) {
-  const files = { done: 0, total: 0 };
-  const load = (name) => loadBytes(new URL(name, folder), files);
-  const facts = JSON.parse(new TextDecoder().decode(await load("desk.json")));
-  const models = ["pretrained", ...facts.experts].map((name) => load(`${name}.safetensors`));
-  const rest = Promise.all(["tower.onnx", "heads.safetensors", "images.bin", "streams.bin"].map(load));
-  const wasm = await loadBytes(new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url), files);
-  const unpacked = new Response(wasm).body.pipeThrough(new DecompressionStream("gzip"));
-  const [graph, heads, images, streams] = await rest;
+  const facts = await (await request(new URL("desk.json", folder))).json();
+  const wasmSize = 3_652_765, sizes = Object.values(facts.bytes);
+  const files = { done: 0, total: sizes.reduce((total, size) => total + size, wasmSize) };
+  const load = (name) => loadBytes(new URL(`${name}.gz`, folder), files, facts.bytes[`${name}.gz`]);
+  const wasm = loadBytes(new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url), files, wasmSize);
+  const [graph, heads, images, streams] = await Promise.all(
+    ["tower.onnx", "heads.safetensors", "images.bin", "streams.bin"].map(load),
+  );
   ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmBinary = await new Response(unpacked).arrayBuffer();
+  ort.env.wasm.wasmBinary = await wasm;
   const session = await ort.InferenceSession.create(new Uint8Array(graph), { executionProviders: ["wasm"] });
   ort.env.wasm.wasmBinary = undefined;
-  const merger = new Merger(facts, readSafetensors(await models.shift()), streams);
-  while (models.length) merger.addExpert(readSafetensors(await models.shift()));
-  return { facts, session, merger, heads: readSafetensors(heads), images: new Uint8Array(images), order: order(facts) };
+  const read = async (number) => readSafetensors(await load(`weights_${number}.safetensors`));
+  const merger = new Merger(facts, await read(0), streams);
+  for (let next = read(1), k = 1; k <= facts.experts.length; k++) { // the next file loads while one is read
+    const expert = await next;
+    next = k < facts.experts.length ? read(k + 1) : null;
+    merger.addExpert(expert);
+  }
+  const data = { heads: readSafetensors(heads), images: new Uint8Array(images), order: order(facts), own: null };
+  return { facts, session, merger, ...data };
 }
 
-async function loadBytes(url, files) {
+async function request(url) {
   const response = await fetch(url);
   if (!response.ok) throw new Error(`${url} cannot be loaded (${response.status}).`);
+  return response;
+}
+
+/** The unpacked bytes of a file that has `size` bytes; some servers unpack it themselves. */
+async function loadBytes(url, files, size) {
   const parts = [];
-  files.total += Number(response.headers.get("Content-Length") ?? 0);
-  for (const reader = response.body.getReader(); ;) {
+  let length = 0;
+  for (const reader = (await request(url)).body.getReader(); ;) {
     const { done, value } = await reader.read();
-    if (done) return new Blob(parts).arrayBuffer();
+    if (done) break;
     parts.push(value);
+    length += value.length;
     files.done += value.length;
     postMessage({ kind: "progress", ...files });
   }
+  const blob = new Blob(parts), start = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
+  if (start[0] !== 0x1f || start[1] !== 0x8b) return blob.arrayBuffer();
+  if (length < size) throw new Error(`The download of ${url} was cut off.`);
+  return new Response(blob.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
 /** [task, image] in the order in which images are answered: the first stage of every task, then the next stage. */
@@ -81,13 +103,17 @@ async function answer({ id, desk, tasks = null, features = false }) {
     weights[name] = new ort.Tensor("float32", merged.subarray(first, first + size), shape);
   }
   postMessage({ kind: "merged", id, ms: performance.now() - start });
+  const run = async (pictures) => (await state.session.run({ images: batch(pictures), ...weights })).features;
+  if (state.own !== null) {
+    const { data } = await run([state.own]);
+    postMessage({ kind: "own", id, classes: state.facts.tasks.map(({ key }) => nearest(key, data)) });
+  }
   const asked = state.order.filter(([task]) => tasks === null || tasks.includes(state.facts.tasks[task].key));
   for (let at = 0; at < asked.length; at += BATCH) {
     await new Promise((resume) => setTimeout(resume)); // lets a newer desk arrive
     if (newest !== null) return;
     const images = asked.slice(at, at + BATCH);
-    const rows = (await state.session.run({ images: batch(images), ...weights })).features;
-    const width = rows.dims[1];
+    const rows = await run(images.map(([task, i]) => picture(task, i))), width = rows.dims[1];
     const answers = images.map(([task, i], row) => {
       const feature = rows.data.subarray(row * width, (row + 1) * width);
       return [task, i, nearest(state.facts.tasks[task].key, feature)];
@@ -97,18 +123,24 @@ async function answer({ id, desk, tasks = null, features = false }) {
   postMessage({ kind: "finished", id, ms: performance.now() - start });
 }
 
-/** Normalized pixels (n, 3, side, side) of images [[task, image], ...], with the engine's arithmetic. */
-function batch(images) {
+/** The pixels (side, side, 3) of an image of a task. */
+function picture(task, i) {
+  const { tasks, preprocess: { side } } = state.facts, size = side * side * 3;
+  const first = tasks.slice(0, task).reduce((sum, { labels }) => sum + labels.length, i) * size;
+  return state.images.slice(first, first + size);
+}
+
+/** Normalized pixels (n, 3, side, side) of pictures, with the engine's arithmetic. */
+function batch(pictures) {
   const { side, mean, std } = state.facts.preprocess, area = side * side;
-  const pixels = new Float32Array(images.length * 3 * area), f = Math.fround;
-  images.forEach(([task, i], n) => {
-    const first = state.facts.tasks.slice(0, task).reduce((sum, { labels }) => sum + labels.length, i) * 3 * area;
+  const pixels = new Float32Array(pictures.length * 3 * area), f = Math.fround;
+  pictures.forEach((picture, n) => {
     for (let channel = 0; channel < 3; channel++) {
       const [m, s] = [f(mean[channel]), f(std[channel])], to = (n * 3 + channel) * area;
-      for (let at = 0; at < area; at++) pixels[to + at] = f(f(state.images[first + 3 * at + channel] / 255) - m) / s;
+      for (let at = 0; at < area; at++) pixels[to + at] = f(f(picture[3 * at + channel] / 255) - m) / s;
     }
   });
-  return new ort.Tensor("float32", pixels, [images.length, 3, side, side]);
+  return new ort.Tensor("float32", pixels, [pictures.length, 3, side, side]);
 }
 
 /** The class whose row of the head has the largest product with a feature vector. */

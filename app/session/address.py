@@ -145,11 +145,12 @@ ADDRESS = [
     Parameter(COMPARED_DATA_SETS := "compared_data_sets", "Compare", "The data sets whose images are compared.", True),
     Parameter(CHART := "chart", "Compare", "The chart that shows both runs and their difference.", True),
     Parameter(RIGHT_RUNS := "right_runs", "Compare", "Which of the two runs is right about the listed images.", True),
-    # Merge, Methods, Models & runs
+    # Merge, Mix, Methods, Models & runs
     Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
     Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
     Parameter(MODELS := "models", "Merge", "The user's set of models."),
     Parameter(STARTED := "started", "Merge", "The runs that were started last, the newest first, separated by commas."),
+    Parameter(DESK := "desk", "Mix", "The chain, the factors and the switches of the desk."),
     Parameter(METHOD := "method", "Methods", "The chosen method."),
     Parameter(ROLE := "role", "Methods", "The role of the listed methods.", True),
     Parameter(NEEDS := "needs", "Methods", "The need of the listed methods.", True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 HOME = "screens/home.py"
 MERGE = "screens/merge.py"
+MIX = "screens/mix.py"
 MASKS = "screens/masks.py"
 CONFLICTS = "screens/conflicts.py"
 DRIFT = "screens/drift.py"

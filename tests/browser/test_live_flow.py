@@ -42,12 +42,15 @@ MERGES = (
 )
 PAGE = """<!doctype html><link rel="icon" href="data:,"><script type="module">
 import { Merger, readSafetensors } from "/live/merge.js";
-const load = async (name) => (await fetch(`/desk/${name}`)).arrayBuffer();
-const read = async (name) => readSafetensors(await load(`${name}.safetensors`));
+const load = async (name) => {
+  const unpacked = (await fetch(`/desk/${name}.gz`)).body.pipeThrough(new DecompressionStream("gzip"));
+  return new Response(unpacked).arrayBuffer();
+};
+const read = async (number) => readSafetensors(await load(`weights_${number}.safetensors`));
 window.digest = async (desks) => {
   const facts = await (await fetch("/desk/desk.json")).json();
-  const merger = new Merger(facts, await read("pretrained"), await load("streams.bin"));
-  for (const name of facts.experts) merger.addExpert(await read(name));
+  const merger = new Merger(facts, await read(0), await load("streams.bin"));
+  for (let k = 1; k <= facts.experts.length; k++) merger.addExpert(await read(k));
   const digests = [];
   for (const desk of desks) {
     const positive = merger.merge(desk).map((value) => value + 0);  // -0 becomes 0
