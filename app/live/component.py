@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,11 +34,9 @@ def find_desk(benchmark: Benchmark, digest: str) -> Path:
     """
     programs = [Path(str(module.__file__)).read_text("utf-8") for module in (desk, graph)]  # they decide on the files
     name = short_digest("".join([digest, *programs]))
-    roots = [settings.store_root() / FOLDER, Path(_temporary_root().name)]
-    for root in roots:
-        if atomic.is_whole(root / name):
-            return root / name
-    root = roots[modes.server_mode() == modes.Mode.READ]
+    root = settings.store_root() / FOLDER
+    if modes.server_mode() == modes.Mode.READ and not atomic.is_whole(root / name):
+        root = _make_temporary_root()
     with hold_lock(root / f"{name}.lock"):
         if not atomic.is_whole(root / name):
             with atomic.write_folder(root, name, atomic.is_whole, "The desk of Mix") as folder:
@@ -45,8 +45,11 @@ def find_desk(benchmark: Benchmark, digest: str) -> Path:
 
 
 @process_values.make_once
-def _temporary_root() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="mergescope-")
+def _make_temporary_root() -> Path:
+    """A folder that is removed when the server ends."""
+    root = Path(tempfile.mkdtemp(prefix="mergescope-"))
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
 
 
 def draw_desk(folder: Path, link: str, engine: Mapping[str, Any] | None) -> Any:

@@ -100,7 +100,7 @@ function readValue({ kind, label, low, high, choices, default: first }, text = "
   }
   if (!(value < low || value > high)) return value;
   const clamped = value < low ? low : high;
-  problems.push(`${label} ${text.slice(0, 20)} is outside ${low} to ${high}, so it is ${clamped}`);
+  problems.push(`${label} ${text.slice(0, 20)} is outside ${low} to ${high}, so it is ${clamped}`.replace(/-(?=[\d.])/g, "−"));
   return clamped;
 }
 

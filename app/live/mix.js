@@ -21,7 +21,7 @@ const SIMD = [ // a program with one instruction of SIMD
 const framed = window.parent !== window;
 
 const page = {}; // the elements that change
-const loaded = { facts: null, folder: "", ready: false, failed: "" }; // from the server
+const loaded = { facts: null, folder: "", ready: false }; // from the server
 let desk = null; // the sliders, as desk_text.js describes them
 let worker = null, lastByte = 0, count = 0, draws = false;
 let current = null, previous = null; // records: what is answered for the present desk, and for the one before
@@ -57,12 +57,10 @@ function move() {
   current = records.get(name) ?? newRecord(name, effective);
   records.delete(name);
   records.set(name, current); // the newest last
-  for (const [old, record] of records) if (records.size > MAX_STORED && !isShown(record)) records.delete(old);
+  for (const old of records.keys()) if (records.size > MAX_STORED) records.delete(old); // pins hold theirs
   ask();
   drawSoon();
 }
-
-const isShown = (record) => [current, previous, pins.A?.record, pins.B?.record].includes(record);
 
 /** A slider came to rest or a button was pressed: one step of undo, and the address. */
 function commit() {
@@ -204,7 +202,6 @@ function fail(error) {
   worker = null;
   page.progress.hidden = true;
   page.status.textContent = "";
-  loaded.failed = error;
   const again = make("button", { type: "button", onclick: start }, "Try again");
   const merge = make("button", { type: "button", onclick: makeRun }, "Preview it on Merge");
   const rest = framed ? " The sliders stay as they are, and Merge previews the same mix on the server." : "";
@@ -256,6 +253,7 @@ function notice(element, text) {
 function makeMeters(rows, caption) {
   const columns = { name: "", bars: "", share: "Accuracy", n: "n", pinned: "Pinned", run: "Run" };
   const head = Object.entries(columns).map(([className, text]) => make("th", { scope: "col", className }, text));
+  page.pinnedHeads.push(head[4]);
   const lines = rows.map(({ key, title, color, help = "" }) => {
     const parts = { fill: make("i", { className: "fill" }), span: make("i", { className: "span" }) };
     parts.tick = make("i", { className: "tick" });
@@ -275,7 +273,8 @@ const percent = (share) => `${(100 * share).toFixed(1)}%`;
 function drawMeters() {
   const measured = (record) => measure(loaded.facts.tasks, record);
   const now = measured(current), before = measured(previous), reference = measured(pins[pinned]?.record);
-  const run = engine && JSON.stringify(engine.desk) === current.name ? measured(engineRecord()) : {};
+  const scored = loaded.facts.tasks.map(({ key }) => engine?.scores[key] ?? [0, 0]).map(([right, n]) => ({ right, n }));
+  const run = engine && JSON.stringify(engine.desk) === current.name ? measured({ tasks: scored }) : {};
   for (const { key, line, fill, span, tick, share, n, pinned: cell, run: runCell } of page.meters) {
     const value = now[key] ?? before[key] ?? null;
     line.classList.toggle("old", !now[key]);
@@ -292,20 +291,13 @@ function drawMeters() {
     runCell.title = run[key] ? `the engine, n = ${run[key].n}` : "";
   }
   page.root.classList.toggle("with-run", Object.keys(run).length > 0);
+  for (const head of page.pinnedHeads) head.textContent = pins.A ? `Pin ${pinned}` : "";
+  page.runNote.hidden = !Object.keys(run).length;
   const { answered, ms, done } = current, total = wanted();
   if (!loaded.ready) return;
   page.status.textContent = done || answered >= total
     ? `All ${total} images are answered, ${loaded.facts.stages.at(-1)} a task at most.`
-    : `Merged in ${ms.toFixed(0)} ms; ${answered} of ${total} images are answered.`;
-  page.pinned.textContent = pins.A ? `Pinned: ${pinned}` : "";
-}
-
-/** The engine's scores of the whole choosing half as a record. */
-function engineRecord() {
-  return { tasks: loaded.facts.tasks.map(({ key }) => {
-    const [right, n] = engine.scores[key] ?? [0, 0];
-    return { right, n };
-  }) };
+    : answered ? `Merged in ${ms.toFixed(0)} ms; ${answered} of ${total} images are answered.` : "Merging …";
 }
 
 function drawWall() {
@@ -529,18 +521,18 @@ function makeOwn() {
 }
 
 function build() {
-  Object.assign(page, { controls: [], meters: [], root: document.getElementById("mix") });
+  Object.assign(page, { controls: [], meters: [], pinnedHeads: [], root: document.getElementById("mix") });
   const { tasks, experts, half } = loaded.facts, lanes = experts.map((key) => [key, COLORS[experts.indexOf(key) % 8]]);
   page.status = make("p", { className: "status", role: "status" });
   page.progress = make("p", { hidden: true }, make("progress", { max: 1, "aria-label": "Loading" }));
   page.failure = make("p", { className: "failure", role: "alert", hidden: true });
   page.said = make("p", { className: "said", role: "status", hidden: true });
-  page.pinned = make("span", { className: "pinned" });
+  page.runNote = make("span", {}, "Run: the engine's run of this chain, on the whole choosing half.");
   const means = makeMeters([
     { key: "in", title: "In domain", help: "Mean over the tasks whose experts are merged" },
     { key: "out", title: "Out of domain", help: "Mean over the other tasks" },
     { key: "h", title: "H", help: "Harmonic mean of in and out of domain" },
-  ], "Accuracy on a sample of the choosing half; whiskers: 95% intervals");
+  ], "Accuracy on a sample of the choosing half: bars for this mix, ticks for the pinned one, lines for 95% intervals");
   const byTask = makeMeters(tasks.map(({ key, title }) => (
     { key: `t.${key}`, title, color: Object.fromEntries(lanes)[key] ?? "var(--other)" }
   )), "Each task: first those with an expert, in its color");
@@ -549,11 +541,11 @@ function build() {
   page.wallText = make("p", { className: "summary", "aria-live": "off" });
   page.results = make("section", { className: "results", "aria-label": "Answers" },
     byTask, make("h2", {}, "Answers, image by image"), page.wallText, makeWall(), makeOwn(),
-    make("h2", {}, "The network, filled with the factors"), makeMap());
+    make("h2", {}, "The network, filled with the factors"), make("div", { className: "wide" }, makeMap()));
   const top = make("section", { className: "top", "aria-label": "Averages" }, means, page.status, page.progress);
   const sliders = make("section", { className: "desk", "aria-label": "Desk" }, ...makeDesk());
   page.root.replaceChildren(page.failure, page.said, makeButtons(), top, sliders, page.results,
-    make("p", { className: "summary foot" }, precision, " ", page.pinned));
+    make("p", { className: "summary foot" }, precision, " ", page.runNote));
   new ResizeObserver(growFrame).observe(page.root);
   addEventListener("keydown", (event) => {
     if (!(event.ctrlKey || event.metaKey) || event.key !== "z") return;

@@ -1,4 +1,5 @@
 // A user's picture, resized and cropped as the engine does: PIL's bicubic filter, which smooths when it shrinks.
+// Versions of PIL filter rows or columns first, so that values from 0 to 255 may differ by 2.
 const MAX_PIXELS = 25_000_000;
 const BITS = 22; // fraction of PIL's integer weights
 

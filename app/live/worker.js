@@ -10,6 +10,7 @@
 import * as ort from "./vendor/ort.wasm.bundle.min.mjs";
 import { Merger, readSafetensors } from "./merge.js";
 
+const CACHE = "mix"; // of files whose addresses have a digest
 const BATCH = 16; // images that run through the network at once
 let state = null, newest = null, running = false;
 
@@ -68,8 +69,14 @@ async function request(url) {
   return response;
 }
 
-/** The unpacked bytes of a file that has `size` bytes; some servers unpack it themselves. */
+/** The unpacked bytes of a file that has `size` bytes; some servers unpack it themselves. The browser keeps it. */
 async function loadBytes(url, files, size) {
+  const cache = await globalThis.caches?.open(CACHE), stored = await cache?.match(url);
+  if (stored) {
+    files.done += size;
+    postMessage({ kind: "progress", ...files });
+    return new Response(stored.body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  }
   const parts = [];
   let length = 0;
   for (const reader = (await request(url)).body.getReader(); ;) {
@@ -83,6 +90,7 @@ async function loadBytes(url, files, size) {
   const blob = new Blob(parts), start = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
   if (start[0] !== 0x1f || start[1] !== 0x8b) return blob.arrayBuffer();
   if (length < size) throw new Error(`The download of ${url} was cut off.`);
+  await cache?.put(url, new Response(blob)).catch(() => {}); // no space
   return new Response(blob.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 

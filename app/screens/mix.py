@@ -41,8 +41,11 @@ def make_recipe(desk: Mapping[str, Any]) -> Recipe:
 
 def read_engine_scores(desk: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """{task: (correct, n)} of the stored run that is this desk, on the choosing half; empty if there is none."""
-    opened = open_inputs(make_recipe(desk), benchmark=page_data.benchmark())
-    point = find_scores_of_merge(page_data.store(), opened.run_id(), page_data.benchmark(), PointSample())
+    try:
+        opened = open_inputs(make_recipe(desk), benchmark=page_data.benchmark())
+        point = find_scores_of_merge(page_data.store(), opened.run_id(), page_data.benchmark(), PointSample())
+    except MergingError:  # Merge says what is wrong with the chain
+        return {}
     if point is None:
         return {}
     columns = (point.scores[name].tolist() for name in ("task", "correct", "n"))
@@ -54,6 +57,7 @@ def open_on_merge(desk: Mapping[str, Any]) -> None:
     query = recipes.merge_query(make_recipe(desk))
     if query is None:
         raise MergingError("The models of this desk are not among those that Merge offers.")
+    st.session_state[MADE_KEY] = desk
     st.switch_page(pages.MERGE, query_params=query | benchmark_choice.link_query())
 
 
@@ -74,7 +78,7 @@ def draw_mix() -> None:
     engine = {"desk": made, "scores": scores} if scores else None
     sent = component.draw_desk(folder, st.query_params.get(address.DESK, "")[:MAX_LINK], engine)
     if sent and sent.get("count") != st.session_state.get(SEEN_KEY):
-        st.session_state[SEEN_KEY], st.session_state[MADE_KEY] = sent.get("count"), sent.get("make")
+        st.session_state[SEEN_KEY] = sent.get("count")
         open_on_merge(sent.get("make"))
 
 
