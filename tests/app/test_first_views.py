@@ -19,6 +19,7 @@ VIEWS = {  # page -> the control that chooses its view, as the address names it;
 }  # fmt: skip
 WITHOUT_CHARTS = {  # page -> why it opens without a chart
     "merge": "a form; the chart of a preview or a result follows",
+    "mix": "the visitor's browser draws it",
     "methods": "tables and cards, one a method",
     "models": "forms and tables of files, benchmarks and runs",
     "report": "lists what was added to it",

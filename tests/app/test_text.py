@@ -12,6 +12,7 @@ import pytest
 from page_harness import MAIN
 
 from app import page_text
+from app.live.desk import EDITS, MERGES
 from app.widgets.jobs.measure_button import origin_in_words
 from merging.base.files import tables
 from merging.base.text import duration_text
@@ -64,6 +65,8 @@ def test_what_a_click_chooses_is_said_in_one_place() -> None:
 
 
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
+    # The parameters of what a browser merges as the engine does, and those of the manual edit.
+    "live/desk.py": {*(name for names in (EDITS | MERGES).values() for name in names), "default", "rules", "when"},
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement

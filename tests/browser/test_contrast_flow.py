@@ -10,7 +10,7 @@ from browser_tab import App
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
 PAGES = (
-    "", "merge", "masks", "conflicts", "drift", "features", "image", "learning", "scores", "sweeps", "compare",
+    "", "merge", "mix", "masks", "conflicts", "drift", "features", "image", "learning", "scores", "sweeps", "compare",
     "report", "lessons", "methods", "methods?search=nothing", "models",
 )  # fmt: skip
 STOPS = 24  # of the Tab key: the menu, and the first links of Home

@@ -145,6 +145,26 @@ def test_a_tab_in_the_background_waits(app: App) -> None:
     expect(desk.locator(".said")).to_be_hidden()
 
 
+def test_the_keyboard_reaches_every_control(app: App) -> None:
+    desk = open_desk(app)
+    await_answers(desk)
+    desk.get_by_role("button", name="Pin A").focus()
+    look = """() => {
+      const element = document.activeElement, style = getComputedStyle(element);
+      const name = element.getAttribute("aria-label") || element.textContent || element.labels?.[0]?.textContent;
+      return [element.tagName, name, style.outlineStyle === "solid" && parseFloat(style.outlineWidth) > 1];
+    }"""
+    stops: list[list[Any]] = []
+    while not stops or stops[-1][0] != "BODY":  # until the focus leaves the frame
+        app.page.keyboard.press("Tab")
+        stops.append(desk.locator("body").evaluate(look))
+    stops.pop()
+    assert {"BUTTON", "SELECT", "INPUT"} <= {tag for tag, _, _ in stops}
+    assert [stop for stop in stops if not stop[1] or not stop[2]] == []
+    names = " ".join(name for _, name, _ in stops)
+    assert all(name in names for name in ("Undo", "Edit", "Circles", "Solo Block 1", "Mute Output", "Your own picture"))
+
+
 @pytest.mark.parametrize("shape", [(40, 57), (131, 64), (16, 16), (9, 12), (16, 50)])
 def test_an_own_picture_is_resized_as_the_engine_does(app: App, shape: tuple[int, int]) -> None:
     pixels = np.random.default_rng(sum(shape)).integers(0, 256, (*shape, 3), dtype=np.uint8)
