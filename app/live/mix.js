@@ -18,7 +18,7 @@ const COLORS = [ // as in the figures of viz.theme
 const SIMD = [ // a program with one instruction of SIMD
   0, 97, 115, 109, 1, 0, 0, 0, 1, 5, 1, 96, 0, 1, 123, 3, 2, 1, 0, 10, 10, 1, 8, 0, 65, 0, 253, 15, 253, 98, 11,
 ];
-const framed = window.parent !== window;
+const framed = window.parent !== window && !window.mixUrls; // the page of static.js stands for itself
 
 const page = {}; // the elements that change
 const loaded = { facts: null, folder: "", ready: false }; // from the server
@@ -215,7 +215,7 @@ function start() {
   if (!hasSimd) return fail("it does not run WebAssembly with SIMD");
   page.status.textContent = "Loading the models …";
   lastByte = Date.now();
-  worker = new Worker(new URL("worker.js", import.meta.url), { type: "module" });
+  worker = window.mixWorker?.() ?? new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   worker.onmessage = hear;
   worker.onerror = (event) => fail(String(event.message || "The program could not be loaded"));
   worker.postMessage({ kind: "open", folder: new URL(loaded.folder, location.href).href });
@@ -573,7 +573,7 @@ export async function open({ folder, link = "", ...rest }) {
   Object.assign(loaded, { folder, facts: null, ready: false });
   linkSeen = link;
   try {
-    const response = await fetch(`${folder}desk.json`);
+    const response = await fetch(window.mixUrls?.["desk.json"] ?? `${folder}desk.json`);
     if (!response.ok) throw new Error(String(response.status));
     loaded.facts = await response.json();
   } catch {

@@ -17,7 +17,7 @@ let state = null, newest = null, running = false;
 onmessage = async ({ data }) => {
   try {
     if (data.kind === "open") {
-      state = await open(data.folder);
+      state = await open((name) => self.mixUrls?.[name] ?? new URL(name, data.folder).href);
       postMessage({ kind: "ready" });
     } else if (data.kind === "pictures") {
       const pixels = data.images.map(([task, i]) => picture(task, i));
@@ -39,12 +39,12 @@ onmessage = async ({ data }) => {
 };
 
 /** The files of a desk, loaded and ready. */
-async function open(folder) {
-  const facts = await (await request(new URL("desk.json", folder))).json();
+async function open(locate) {
+  const facts = await (await request(locate("desk.json"))).json();
   const wasmSize = 3_652_765, sizes = Object.values(facts.bytes);
   const files = { done: 0, total: sizes.reduce((total, size) => total + size, wasmSize) };
-  const load = (name) => loadBytes(new URL(`${name}.gz`, folder), files, facts.bytes[`${name}.gz`]);
-  const wasm = loadBytes(new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url), files, wasmSize);
+  const load = (name) => loadBytes(locate(`${name}.gz`), files, facts.bytes[`${name}.gz`]);
+  const wasm = loadBytes(new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url).href, files, wasmSize);
   const [graph, heads, images, streams] = await Promise.all(
     ["tower.onnx", "heads.safetensors", "images.bin", "streams.bin"].map(load),
   );
@@ -71,7 +71,8 @@ async function request(url) {
 
 /** The unpacked bytes of a file that has `size` bytes; some servers unpack it themselves. The browser keeps it. */
 async function loadBytes(url, files, size) {
-  const cache = await globalThis.caches?.open(CACHE), stored = await cache?.match(url);
+  const cache = url.startsWith("http") ? await globalThis.caches?.open(CACHE).catch(() => null) : null;
+  const stored = await cache?.match(url);
   if (stored) {
     files.done += size;
     postMessage({ kind: "progress", ...files });

@@ -24,13 +24,19 @@ def main() -> int:
     logging.disable(logging.WARNING)  # Streamlit warns for each page that it runs without a server
     from app.snapshot import site, site_folder
 
+    if options.live:
+        from app.snapshot import live_desk
+        from merging.images.benchmarks.benchmark import Benchmark
     keys = [key for text in options.lessons for key in text.split(",") if key]
     try:
-        view_lines = options.views.read_text("utf-8").splitlines() if options.views else []
-        snapshot = site.make_site(
-            keys, view_lines, options.date, options.repository, lambda message: print(message, flush=True)
-        )
-        files = site.render_site(snapshot)
+        if options.live:
+            files = live_desk.make_desk(Benchmark.load())
+        else:
+            view_lines = options.views.read_text("utf-8").splitlines() if options.views else []
+            snapshot = site.make_site(
+                keys, view_lines, options.date, options.repository, lambda message: print(message, flush=True)
+            )
+            files = site.render_site(snapshot)
         site_folder.write_site(files, options.out)
     except (MergingError, OSError, UnicodeDecodeError) as error:
         print(f"No snapshot was written: {error}", file=sys.stderr)
@@ -50,14 +56,22 @@ def _parse_options() -> argparse.Namespace:
         "--lessons", action="append", default=[], metavar="KEYS", help="lessons by key, separated by commas"
     )
     parser.add_argument("--views", type=Path, metavar="FILE", help="a file with one address per line")
+    parser.add_argument(
+        "--live", action="store_true", help="write the desk of the page Mix in place of lessons and views"
+    )
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pages are written")
     parser.add_argument(
-        "--date", required=True, type=_parse_date, metavar="YYYY-MM-DD", help="the date that pages state"
+        "--date", type=_parse_date, metavar="YYYY-MM-DD", help="the date that pages of lessons and views state"
     )
     parser.add_argument(
         "--repository", default="", type=_parse_repository, metavar="URL", help="where the program is found"
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.live and (options.lessons or options.views):
+        parser.error("--live writes a page of its own: leave out --lessons and --views")
+    if not options.live and not options.date:
+        parser.error("--date is required for lessons and views")
+    return options
 
 
 def _parse_date(text: str) -> str:

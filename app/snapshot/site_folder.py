@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.snapshot.headless import SnapshotError
+from app.snapshot.live_desk import DATA_SUFFIX
 from app.snapshot.site import PLOTLY_FILE
 from merging.base import settings
 from merging.base.files.temporary import OLD_KIND, temporary_name
@@ -44,9 +45,9 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
 
 
 def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
-    """Look for private text in every file but plotly.js, which has none. Raises SnapshotError naming the file."""
+    """Look for private text in every file but plotly.js and those in base64. Raises SnapshotError naming the file."""
     for name, content in files.items():
-        if name != PLOTLY_FILE:
+        if name != PLOTLY_FILE and not name.endswith(DATA_SUFFIX):
             try:
                 private_names.check_document(content.decode(), private)
             except ReportError as error:
