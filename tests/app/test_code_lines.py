@@ -24,7 +24,7 @@ from merging.base import settings
 from merging.base.errors import MergingError
 
 PAGES = [name for section in main.SECTIONS.values() for name, *_ in section]
-WITHOUT_CHARTS = {"methods", "models", "report", "lessons"}
+WITHOUT_CHARTS = {"methods", "mix", "models", "report", "lessons"}
 CODE = re.compile(r'import mergescope\nview = mergescope\.view\("(.*)"\)\nview\["(\w+)"\]')
 
 
