@@ -107,13 +107,13 @@ def tune_expert(setting: Setting, key: str, images: Path) -> dict[str, torch.Ten
     return {name: value.detach() for name, value in (updates.add_to(base) if updates else tower.state_dict()).items()}
 
 
-def prepare_experts(setting: Setting, store: Path) -> Path:
-    """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and four experts."""
+def prepare_experts(setting: Setting, store: Path, team: tuple[str, ...] = TEAM) -> Path:
+    """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and a team of experts."""
     folder = store / setting.key
     (folder / "models").mkdir(parents=True, exist_ok=True)
     export.copy_images(SAMPLE_DATA, folder)
     shutil.copyfile(SAMPLE_DATA / "heads.safetensors", folder / "heads.safetensors")
-    for name in ("pretrained", *TEAM):
+    for name in ("pretrained", *team):
         path = folder / f"models/{name}.safetensors"
         if path.exists():
             continue

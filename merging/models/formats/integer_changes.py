@@ -1,0 +1,150 @@
+"""Experts stored as whole-number changes of a pretrained model: half the size of float16 or less, within a few percent.
+
+expert = pretrained + scale * code, with codes int8 (*S) and one scale for each row, float32 (rows,). A tensor with one
+dimension is one row. The file is an npz archive with one array of bytes for each tensor that changes: its scales, then
+its codes, as one zlib stream (Huffman codes alone, which are smaller here than with repeats). It also has the digest of
+the pretrained model, which is the file called pretrained in the same folder; no path is stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.atomic import replace_file
+from merging.base.files.npz import Npz
+from merging.base.files.paths import path_fingerprint
+from merging.base.files.strict_json import parse_json
+from merging.base.text import printable
+from merging.models.checkpoint import Checkpoint
+from merging.models.digest_cache import DIGESTS
+from merging.models.model_references import PRETRAINED, model_file
+from merging.models.tensor_info import TensorInfo
+
+PRETRAINED_DIGEST, METADATA = "digest_of_pretrained", "metadata"  # arrays of text besides the changes
+ARCHIVE_START = 30  # bytes before the name of the first member of a zip archive
+MAX_LEVELS = 127  # of int8 above and below zero
+SCALE_BYTES = 4
+OpenCheckpoint = Callable[[Path], Checkpoint]
+
+
+def is_integer_changes(start: bytes) -> bool:
+    """Whether a file with these first bytes, 64 or more, stores changes of a pretrained model."""
+    return start[ARCHIVE_START:].startswith(f"{PRETRAINED_DIGEST}.npy".encode())
+
+
+def write_changes(
+    path: Path, pretrained: Checkpoint, expert: Checkpoint, metadata: Mapping[str, str], levels: int = MAX_LEVELS
+) -> None:
+    """Write an expert as changes of the pretrained model; fewer ``levels`` compress better and round more.
+
+    The largest change of a row gets the code ``levels`` or its negative, at most 127.
+    """
+    arrays = {PRETRAINED_DIGEST: np.array(pretrained.digest), METADATA: np.array(json.dumps(dict(metadata)))}
+    for name in pretrained.infos:
+        change = expert.read(name).to(torch.float32) - pretrained.read(name).to(torch.float32)
+        rows = change.reshape(len(change) if change.ndim > 1 else 1, -1)
+        scales = (rows.abs().amax(dim=1) / levels).to(torch.float32)
+        codes = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round().to(torch.int8)
+        coder = zlib.compressobj(zlib.Z_BEST_COMPRESSION, strategy=zlib.Z_HUFFMAN_ONLY)
+        content = scales.numpy().astype("<f4").tobytes() + codes.numpy().tobytes()
+        arrays[name] = np.frombuffer(coder.compress(content) + coder.flush(), np.uint8)
+    with replace_file(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def open_changes(path: Path, name: str, open_pretrained: OpenCheckpoint) -> Checkpoint:
+    """The expert in a file of changes.
+
+    Raises:
+        CheckpointError: the file is damaged, or the pretrained model beside it is missing or another one.
+    """
+    base = model_file(path.parent, PRETRAINED)
+    if not base.is_file():
+        raise CheckpointError(
+            f"{printable(path.name)} stores changes of a pretrained model, which must be beside it under the name "
+            f"{PRETRAINED}; it is missing."
+        )
+    return IntegerChanges(path, name, open_pretrained(base))
+
+
+class IntegerChanges(Checkpoint):
+    """A pretrained model with whole-number changes, which are added tensor by tensor on demand.
+
+    Raises:
+        CheckpointError: the file is damaged, or its changes are of another pretrained model.
+    """
+
+    def __init__(self, path: Path, name: str, pretrained: Checkpoint) -> None:
+        self.name, self.label = name, str(path)
+        self._file, self._pretrained = printable(path.name), pretrained
+        self._fingerprint = path_fingerprint(path)
+        with self._explain_errors():
+            self._archive = Npz(path)
+            self.close = weakref.finalize(self, self._archive.close)
+            text = self._archive.read(METADATA)
+            digest = str(self._archive.read(PRETRAINED_DIGEST))
+        metadata = parse_json(str(text).encode(), self._file)
+        self.metadata = {key: value for key, value in metadata.items() if isinstance(value, str)}
+        if digest != DIGESTS.digest(pretrained):
+            raise CheckpointError(
+                f"{self._file} stores changes of another pretrained model than {pretrained.name} beside it "
+                f"(sha-256 {printable(digest, 12)}… was expected, it has {pretrained.digest[:12]}…)."
+            )
+        self.infos = {
+            key: TensorInfo(info.shape, torch.float32) if key in self._archive.infos else info
+            for key, info in pretrained.infos.items()
+        }
+        self._last: tuple[str, Tensor] | None = None  # the tensor that was read last, cached for its next piece
+
+    @contextlib.contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except TaskError as error:
+            raise CheckpointError(str(error)) from None
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
+        if name not in self._archive.infos:
+            return self._pretrained.read_flat(name, start, stop)
+        cached = self._last
+        if cached is None or cached[0] != name:
+            cached = self._last = (name, self._add_change(name))
+        return cached[1][start:stop]
+
+    def _add_change(self, name: str) -> Tensor:
+        """A tensor of the expert, flat (n,) float32. Raises CheckpointError if its changes do not fit it."""
+        shape = self.infos[name].shape
+        rows, numel = shape[0] if len(shape) > 1 else 1, self.infos[name].numel
+        expected = SCALE_BYTES * rows + numel
+        with self._explain_errors():
+            packed = self._archive.read(name).tobytes()
+        try:
+            content = zlib.decompressobj().decompress(packed, expected + 1)  # one byte more than there may be
+        except zlib.error as error:
+            raise CheckpointError(f"{self._file}: the changes of {name!r} are damaged ({error}).") from None
+        if len(content) != expected:
+            raise CheckpointError(
+                f"{self._file}: the changes of {name!r} {list(shape)} must be {rows:,} scales and {numel:,} codes, "
+                f"{expected:,} bytes; {'more' if len(content) > expected else f'{len(content):,}'} came."
+            )
+        buffer = bytearray(content)
+        scales = torch.frombuffer(buffer, dtype=torch.float32, count=rows)
+        codes = torch.frombuffer(buffer, dtype=torch.int8, offset=SCALE_BYTES * rows)
+        change = codes.reshape(rows, -1).to(torch.float32) * scales[:, None]
+        return self._pretrained.read(name).to(torch.float32).reshape(-1) + change.reshape(-1)
+
+    def file_fingerprint(self) -> tuple[int, ...] | None:
+        """The numbers of the file and of the pretrained model's, as both determine the tensors."""
+        state = self._pretrained.file_fingerprint()
+        return None if state is None else (*self._fingerprint, *state)
