@@ -155,7 +155,7 @@ GENTLE_MEASUREMENTS = (
     *(("features", of) for of in FEATURES), ("tsne", "task_arithmetic"), ("signs", DRIFT[0]), ("pairs", DRIFT[0]),
     ("exemplars", None), ("drm_ablations", None), ("task_counts", None),
 )  # fmt: skip
-GENTLE_SWEEPS = tuple(one for one in SWEEPS if one != GRID and "drm_v" not in one[0])
+GENTLE_SWEEPS = tuple((keys, axes, title) for keys, axes, title in SWEEPS if len(axes) == 1)
 
 
 class Plan(NamedTuple):
