@@ -318,9 +318,10 @@ def benchmark_models() -> ModelSet:
     from merging.sharing.catalog.model_set_store import ModelSet
 
     current = benchmark()
-    title = (
-        "Bundled miniature CLIP" if current.folder == settings.BUNDLED_FOLDER else f"Models of {current.folder.name}"
-    )
+    teams = {folder: team for team, folder in settings.BUNDLED_TEAMS.items()}
+    title = f"Models of {current.folder.name}"
+    if current.folder in teams:
+        title = f"Bundled miniature CLIP{', gentle team' if teams[current.folder] else ''}"
     return ModelSet(title, current.pretrained, tuple(current.experts.items()))
 
 
