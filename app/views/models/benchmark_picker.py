@@ -69,7 +69,9 @@ def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
 
 
 def _make_label(key: str, folder: Path) -> str:
-    origin = {SERVER: "", BUNDLED: "", "own": "your own", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
+    origin = {SERVER: "", BUNDLED: "", "own": "your own", "models": "listed", "typed": "typed"}.get(
+        key.partition(":")[0], ""
+    )
     return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
 
 
