@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from merging.base.errors import CheckpointError, StoreError
-from merging.base.settings import BUNDLED_FOLDER, BUNDLED_TEAMS, models_folders, store_root
+from merging.base.settings import BUNDLED_TEAMS, models_folders, store_root
 
 # "bundled:fashion" is an expert of the bundled benchmark, "bundled:gentle/fashion" one of its second team.
 BUNDLED_PREFIX = "bundled:"
@@ -95,7 +95,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
     """The path that a reference in a recipe means; relative paths start at ``base`` (default: the current folder).
 
     Raises:
-        CheckpointError: the models folder is unknown, or the path leads out of its folder.
+        CheckpointError: the models folder or the bundled team is unknown, or the path leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
         return _locate_in_models_folder(reference.removeprefix(MODELS_PREFIX))
@@ -105,7 +105,11 @@ def locate(reference: str, base: Path | None = None) -> Path:
         )
     if reference.startswith(BUNDLED_PREFIX):
         team, _, name = reference.removeprefix(BUNDLED_PREFIX).rpartition("/")
-        return model_file(BUNDLED_TEAMS.get(team, BUNDLED_FOLDER) / "models", Path(name).name)
+        if team not in BUNDLED_TEAMS:
+            raise CheckpointError(
+                f"There is no bundled team {team[:80]!r}; there is: {', '.join(filter(None, BUNDLED_TEAMS))}."
+            )
+        return model_file(BUNDLED_TEAMS[team] / "models", name)
     path = Path(reference)
     if reference.startswith("~/"):
         path = path.expanduser()

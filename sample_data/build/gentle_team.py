@@ -17,13 +17,14 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from merging.base.files.records import write_json
 from merging.base.settings import BUNDLED_FOLDER, BUNDLED_TEAMS
 from merging.images.benchmarks.benchmark import BUNDLED_IMAGES
 from merging.models.formats.integer_changes import write_changes
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.referenced_model import write_reference
 from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED
-from sample_data.build import finetune
+from sample_data.build import export, finetune
 from sample_data.build.gentle_tuning import SETTINGS, prepare_experts
 
 TEAM, SETTING = "gentle", "pull150"
@@ -51,6 +52,13 @@ def write_team(experts: Path, out: Path) -> None:
             "seed": str(setting.seed), "seconds": seconds,
         }  # fmt: skip
         write_changes(out / f"models/{name}.npz", pretrained, open_checkpoint(path), about, LEVELS)
+    content = {
+        "version": 1,
+        "files": export.hash_files(out, ("tasks.json", "heads.safetensors", "models/*")),
+        "made_by": "python -m sample_data.build.gentle_team",
+        "setting": vars(setting),
+    }
+    write_json(out / "manifest.json", content)
 
 
 def main() -> None:

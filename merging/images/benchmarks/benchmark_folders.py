@@ -1,7 +1,7 @@
 """Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths.
 
-A key is "default", "bundled" or "bundled:TEAM" for a bundled benchmark, "own:NAME" for a benchmark that was built in the store, or "models:FOLDER/PATH" for one in a folder
-of $MERGESCOPE_MODELS.
+A key is "default", "bundled" or "bundled:TEAM" for a bundled benchmark, "own:NAME" for a benchmark that was built in
+the store, or "models:FOLDER/PATH" for one in a folder of $MERGESCOPE_MODELS.
 """
 
 from __future__ import annotations
