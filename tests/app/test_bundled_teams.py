@@ -1,0 +1,77 @@
+"""The two bundled teams in the app: the switch on every page, the run in hand that it takes along, claims with both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.reading.papers import paper_facts
+from app.session import benchmark_choice
+from app.widgets import benchmark_badge, paper_line
+from merging.base import settings
+from merging.recipes.papers.claims import CLAIMS
+from merging.study.paper_facts.comparison import Verdict, judge
+from merging.study.runs.run_store import Store
+
+GENTLE = settings.BUNDLED_TEAMS["gentle"]
+
+
+def find_run(folder: Any, title: str) -> str:
+    return next(run.id for run in Store(libraries=(folder / "runs",)).list_runs() if run.title == title)
+
+
+def claim(key: str) -> Any:
+    return next(one for one in CLAIMS if one.key == key)
+
+
+@pytest.mark.full
+def test_the_switch_takes_the_run_in_hand_along(open_app: Any) -> None:
+    first = find_run(settings.BUNDLED_FOLDER, "TSV-M")
+    at = open_app("masks", settings.BUNDLED_FOLDER, run=first)
+    switch = at.button_group(key=benchmark_badge.TEAM_KEY)
+    assert switch.value == "default"
+    switch.set_value("bundled:gentle").run()
+    assert not at.exception and at.query_params["benchmark"] == ["bundled:gentle"]
+    assert at.query_params["run"] == [find_run(GENTLE, "TSV-M")] != [first]
+    at.button_group(key=benchmark_badge.TEAM_KEY).set_value("default").run()
+    assert at.query_params["run"] == [first] and "benchmark" not in at.query_params
+
+
+@pytest.mark.full
+def test_a_run_that_the_other_team_lacks_is_put_down(open_app: Any) -> None:
+    at = open_app("scores", settings.BUNDLED_FOLDER, run=find_run(settings.BUNDLED_FOLDER, "Surgery Merging"))
+    at.button_group(key=benchmark_badge.TEAM_KEY).set_value("bundled:gentle").run()
+    assert not at.exception and "run" not in at.query_params
+
+
+def test_a_benchmark_of_ones_own_has_no_switch(open_app: Any, library: Any) -> None:
+    at = open_app("masks", library)
+    assert benchmark_badge.TEAM_KEY not in at.session_state
+
+
+def test_a_claim_shows_both_teams_with_their_own_numbers(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    one = claim("lwptv_ties")
+    first = paper_facts.compare_claim(one)
+    ((name, gentle),) = paper_facts.compare_on_other_teams(one)
+    with benchmark_choice.use_folder(GENTLE):
+        assert paper_facts.compare_claim(one) == gentle != first
+        ((other_name, other),) = paper_facts.compare_on_other_teams(one)
+    assert other == first and (name, other_name) == ("gentle team's library", "bundled library")
+    (line,) = [each for each in paper_line.claims_in_words(one.views[0]).lines if each.line.count("●") == 2][:1]
+    verdict = judge(one.direction, gentle)
+    assert f"gentle team's library: {verdict}" in line.line.replace("\\", "") and verdict is not Verdict.NOT_MEASURED
+    assert "Gentle team's library: " in line.sentence.replace("\\", "")
+
+
+def test_a_claim_that_the_other_team_does_not_measure_says_so(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    ((_, comparison),) = paper_facts.compare_on_other_teams(claim("lwptv_adamerging_layers"))
+    assert comparison is None
+    (line,) = [
+        each
+        for each in paper_line.claims_in_words(claim("lwptv_adamerging_layers").views[0]).lines
+        if "Layer" in each.line or "layer" in each.line
+    ][:1]
+    assert line.line.count("●") == 1 and "**Not measured here.**" in line.sentence.replace("\\", "")
