@@ -48,12 +48,11 @@ def write(
     return path
 
 
-def replace_array(path: Path, name: str, content: bytes) -> None:
-    """Replace the bytes of one array of changes."""
+def replace_array(path: Path, name: str, content: np.ndarray) -> None:
+    """Replace or add one array of a file of changes."""
     with np.load(path) as archive:
         arrays = dict(archive)
-    arrays[name] = np.frombuffer(content, np.uint8)
-    np.savez(path, **arrays)
+    np.savez(path, **arrays | {name: content})
 
 
 @pytest.mark.parametrize("levels", [1, 15, 127])
@@ -120,16 +119,30 @@ def test_it_says_that_the_pretrained_model_is_missing_or_another(states, file, t
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"no stream", "the changes of 'visual.proj' are damaged"),
-        (zlib.compress(b"x" * 53), "6 scales and 30 codes, 54 bytes; 53 came"),
-        (zlib.compress(b"x" * (1 << 24)), "6 scales and 30 codes, 54 bytes; more came"),
+        (b"no stream", "the codes of 'visual.proj' are damaged"),
+        (zlib.compress(b"x" * 29), "needs 30 codes; 29 came"),
+        (zlib.compress(b"x" * (1 << 24)), "needs 30 codes; more came"),
     ],
 )
 def test_it_names_the_tensor_whose_changes_do_not_fit(file, content, reason):
-    replace_array(file, "visual.proj", content)
+    replace_array(file, "visual.proj", np.frombuffer(content, np.uint8))
     opened = open_checkpoint(file)
     with pytest.raises(CheckpointError, match=reason):
         opened.read("visual.proj")
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "reason"),
+    [
+        ("scales", np.ones(12, np.float32), r"must have 14 scales of float32, one for each row; got float32 \[12\]"),
+        ("scales", np.ones(14), "got float64"),
+        ("visual.other", np.ones(3, np.uint8), "changes visual.other, which the pretrained model does not have"),
+    ],
+)
+def test_it_says_which_arrays_do_not_belong_to_the_pretrained_model(file, name, array, reason):
+    replace_array(file, name, array)
+    with pytest.raises(CheckpointError, match=reason):
+        open_checkpoint(file)
 
 
 @pytest.mark.parametrize("end", [200, 900])

@@ -1,9 +1,10 @@
 """Experts stored as whole-number changes of a pretrained model: half the size of float16 or less, within a few percent.
 
 expert = pretrained + scale * code, with codes int8 (*S) and one scale for each row, float32 (rows,). A tensor with one
-dimension is one row. The file is an npz archive with one array of bytes for each tensor that changes: its scales, then
-its codes, as one zlib stream (Huffman codes alone, which are smaller here than with repeats). It also has the digest of
-the pretrained model, which is the file called pretrained in the same folder; no path is stored.
+dimension is one row. The file is an npz archive with the codes of each tensor that changes, as bytes of a zlib stream
+(Huffman codes alone, which are smaller here than with repeats), and one array with the scales of all these tensors, in
+their order. It also has the digest of the pretrained model, which is the file called pretrained in the same folder; no
+path is stored.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from merging.base.files.atomic import replace_file
 from merging.base.files.npz import Npz
 from merging.base.files.paths import path_fingerprint
 from merging.base.files.strict_json import parse_json
-from merging.base.text import printable
+from merging.base.text import first_few, printable
 from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED, model_file
-from merging.models.tensor_info import TensorInfo
+from merging.models.tensor_info import TensorInfo, dtype_name
 
-PRETRAINED_DIGEST, METADATA = "digest_of_pretrained", "metadata"  # arrays of text besides the changes
+# Arrays besides the codes: two of text, and the scales.
+PRETRAINED_DIGEST, METADATA, SCALES = "digest_of_pretrained", "metadata", "scales"
 ARCHIVE_START = 30  # bytes before the name of the first member of a zip archive
 MAX_LEVELS = 127  # of int8 above and below zero
-SCALE_BYTES = 4
 OpenCheckpoint = Callable[[Path], Checkpoint]
 
 
@@ -50,14 +51,16 @@ def write_changes(
     The largest change of a row gets the code ``levels`` or its negative, at most 127.
     """
     arrays = {PRETRAINED_DIGEST: np.array(pretrained.digest), METADATA: np.array(json.dumps(dict(metadata)))}
+    scales_by_tensor = []
     for name in pretrained.infos:
         change = expert.read(name).to(torch.float32) - pretrained.read(name).to(torch.float32)
         rows = change.reshape(len(change) if change.ndim > 1 else 1, -1)
         scales = (rows.abs().amax(dim=1) / levels).to(torch.float32)
         codes = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round().to(torch.int8)
         coder = zlib.compressobj(zlib.Z_BEST_COMPRESSION, strategy=zlib.Z_HUFFMAN_ONLY)
-        content = scales.numpy().astype("<f4").tobytes() + codes.numpy().tobytes()
-        arrays[name] = np.frombuffer(coder.compress(content) + coder.flush(), np.uint8)
+        arrays[name] = np.frombuffer(coder.compress(codes.numpy().tobytes()) + coder.flush(), np.uint8)
+        scales_by_tensor.append(scales.numpy())
+    arrays[SCALES] = np.concatenate(scales_by_tensor)
     with replace_file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
@@ -84,6 +87,8 @@ class IntegerChanges(Checkpoint):
         CheckpointError: the file is damaged, or its changes are of another pretrained model.
     """
 
+    adds_changes = True
+
     def __init__(self, path: Path, name: str, pretrained: Checkpoint) -> None:
         self.name, self.label = name, str(path)
         self._file, self._pretrained = printable(path.name), pretrained
@@ -100,8 +105,9 @@ class IntegerChanges(Checkpoint):
                 f"{self._file} stores changes of another pretrained model than {pretrained.name} beside it "
                 f"(sha-256 {printable(digest, 12)}… was expected, it has {pretrained.digest[:12]}…)."
             )
+        self._scales = self._find_scales()
         self.infos = {
-            key: TensorInfo(info.shape, torch.float32) if key in self._archive.infos else info
+            key: TensorInfo(info.shape, torch.float32) if key in self._scales else info
             for key, info in pretrained.infos.items()
         }
         self._last: tuple[str, Tensor] | None = None  # the tensor that was read last, cached for its next piece
@@ -113,9 +119,27 @@ class IntegerChanges(Checkpoint):
         except TaskError as error:
             raise CheckpointError(str(error)) from None
 
+    def _find_scales(self) -> dict[str, Tensor]:
+        """{tensor that changes: its scales (rows,)}. Raises CheckpointError if they are not those of the tensors."""
+        with self._explain_errors():
+            scales = torch.from_numpy(self._archive.read(SCALES).copy())
+        names = [key for key in self._archive.infos if key not in (PRETRAINED_DIGEST, METADATA, SCALES)]
+        if unknown := [key for key in names if key not in self._pretrained.infos]:
+            raise CheckpointError(
+                f"{self._file} changes {first_few(unknown)}, which the pretrained model does not have."
+            )
+        shapes = [self._pretrained.infos[key].shape for key in names]
+        rows = [shape[0] if len(shape) > 1 else 1 for shape in shapes]
+        if scales.dtype != torch.float32 or scales.shape != (sum(rows),):
+            raise CheckpointError(
+                f"{self._file} must have {sum(rows):,} scales of float32, one for each row; "
+                f"got {dtype_name(scales.dtype)} {list(scales.shape)}."
+            )
+        return dict(zip(names, scales.split(rows), strict=True))
+
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
-        if name not in self._archive.infos:
+        if name not in self._scales:
             return self._pretrained.read_flat(name, start, stop)
         cached = self._last
         if cached is None or cached[0] != name:
@@ -124,24 +148,20 @@ class IntegerChanges(Checkpoint):
 
     def _add_change(self, name: str) -> Tensor:
         """A tensor of the expert, flat (n,) float32. Raises CheckpointError if its changes do not fit it."""
-        shape = self.infos[name].shape
-        rows, numel = shape[0] if len(shape) > 1 else 1, self.infos[name].numel
-        expected = SCALE_BYTES * rows + numel
+        info, scales = self.infos[name], self._scales[name]
         with self._explain_errors():
             packed = self._archive.read(name).tobytes()
         try:
-            content = zlib.decompressobj().decompress(packed, expected + 1)  # one byte more than there may be
+            content = zlib.decompressobj().decompress(packed, info.numel + 1)  # one byte more than there may be
         except zlib.error as error:
-            raise CheckpointError(f"{self._file}: the changes of {name!r} are damaged ({error}).") from None
-        if len(content) != expected:
+            raise CheckpointError(f"{self._file}: the codes of {name!r} are damaged ({error}).") from None
+        if len(content) != info.numel:
             raise CheckpointError(
-                f"{self._file}: the changes of {name!r} {list(shape)} must be {rows:,} scales and {numel:,} codes, "
-                f"{expected:,} bytes; {'more' if len(content) > expected else f'{len(content):,}'} came."
+                f"{self._file}: {name!r} {list(info.shape)} needs {info.numel:,} codes; "
+                f"{'more' if len(content) > info.numel else f'{len(content):,}'} came."
             )
-        buffer = bytearray(content)
-        scales = torch.frombuffer(buffer, dtype=torch.float32, count=rows)
-        codes = torch.frombuffer(buffer, dtype=torch.int8, offset=SCALE_BYTES * rows)
-        change = codes.reshape(rows, -1).to(torch.float32) * scales[:, None]
+        codes = torch.frombuffer(bytearray(content), dtype=torch.int8)
+        change = codes.reshape(len(scales), -1).to(torch.float32) * scales[:, None]
         return self._pretrained.read(name).to(torch.float32).reshape(-1) + change.reshape(-1)
 
     def file_fingerprint(self) -> tuple[int, ...] | None:
