@@ -307,7 +307,7 @@ def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
 def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> None:
     """Copy the run of a preset, if there is one."""
     recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
-    if old is not None and (kept := old.find(open_inputs(recipe).run_id())):
+    if old is not None and (kept := old.find(open_inputs(recipe, benchmark=benchmark).run_id())):
         shutil.copytree(kept.path, store.root / "runs" / kept.id)
 
 

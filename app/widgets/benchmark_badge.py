@@ -59,6 +59,7 @@ def _switch_team() -> None:
     titles = {run.id: run.title for run in page_data.store().list_runs()}
     wanted = [titles[run_id] for run_id in run_choice.runs_in_hand() if run_id in titles]
     switch_benchmark(st.session_state[TEAM_KEY])
+    run_choice.clear_link()
     runs = {run.title: run.id for run in page_data.store().list_runs() if run.provenance == PRECOMPUTED}
     if same := [runs[title] for title in wanted if title in runs]:
         if len(same) > 1:

@@ -140,7 +140,8 @@ def team_merges(
     for key in TEAM_MERGES:
         cells = []
         for store, benchmark in zip(stores, benchmarks, strict=True):
-            run = store.get_run(open_inputs(find_preset(key).recipe(benchmark.pretrained, benchmark.experts)).run_id())
+            recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
+            run = store.get_run(open_inputs(recipe, benchmark=benchmark).run_id())
             assert run.scores is not None
             found = summarize(run.scores, run.experts)
             cells += [f"{100 * found.in_domain:.1f}", f"{100 * found.out_of_domain:.1f}"]

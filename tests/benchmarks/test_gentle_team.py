@@ -75,7 +75,7 @@ def test_its_task_vectors_are_about_half_as_long(gentle: Benchmark) -> None:
         relative_norm(gentle.experts[key], gentle.pretrained) / relative_norm(expert, "bundled:pretrained")
         for key, expert in Benchmark.load().experts.items()
     ]
-    assert 0.4 < np.mean(ratios) < 0.6 and max(ratios) < 0.75
+    assert 0.4 < np.mean(ratios) < 0.6 and max(ratios) < 0.8
 
 
 def test_its_experts_are_merged_by_reference(gentle: Benchmark) -> None:
@@ -125,7 +125,8 @@ def test_whole_numbers_cost_nothing_that_can_be_seen(gentle: Benchmark, store: S
 def test_the_library_has_what_its_plan_says(gentle: Benchmark, store: Store) -> None:
     plan = library.plan_library(gentle)
     assert {one.key for one in plan.runs} == set(library.GENTLE_RUNS) and len(plan.runs) > 28
-    runs = {one.key: open_inputs(one.recipe(gentle.pretrained, gentle.experts)).run_id() for one in plan.runs}
+    recipes = {one.key: one.recipe(gentle.pretrained, gentle.experts) for one in plan.runs}
+    runs = {key: open_inputs(recipe, benchmark=gentle).run_id() for key, recipe in recipes.items()}
     for key, run_id in runs.items():
         run = store.get_run(run_id)
         assert (run.provenance, run.benchmark, run.title) == (PRECOMPUTED, gentle.digest, find_title(key)), key
