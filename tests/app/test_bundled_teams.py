@@ -81,3 +81,19 @@ def test_a_claim_that_the_other_team_does_not_measure_says_so(open_app: Any) -> 
         if "a coefficient for each expert" in each.line
     ]
     assert line.line.count("●") == 1 and "**Not measured here.**" in line.sentence.replace("\\", "")
+
+
+@pytest.mark.full
+def test_the_readme_counts_the_claims_that_both_teams_measure(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    verdicts = []
+    for folder in settings.BUNDLED_TEAMS.values():
+        with benchmark_choice.use_folder(folder):
+            verdicts.append([judge(one.direction, paper_facts.compare_claim(one)) for one in CLAIMS])
+    both = [pair for pair in zip(*verdicts, strict=True) if Verdict.NOT_MEASURED not in pair]
+    same = [sum(verdict is Verdict.SAME for verdict in side) for side in zip(*both, strict=True)]
+    turned = [gentle for first, gentle in both if first is Verdict.NOT_REPRODUCED and gentle is not first]
+    readme = " ".join((settings.BUNDLED_FOLDER / "README.md").read_text("utf-8").split())
+    assert f"Of {len(both)} claims of papers that the libraries of both teams measure" in readme
+    assert f"the gentle team shows {same[1]} in the paper's direction and the first team {same[0]}." in readme
+    assert [turned.count(one) for one in (Verdict.SAME, Verdict.OTHER)] == [4, 3]

@@ -29,6 +29,7 @@ from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_session, sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
 from sample_data import library
+from sample_data.build import tables
 
 FOLDER = settings.BUNDLED_TEAMS["gentle"]
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text("utf-8"))
@@ -148,3 +149,11 @@ def find_title(key: str) -> str:
 def test_the_library_has_each_run_that_a_claim_about_accuracies_compares() -> None:
     compared = {claim.arguments[side] for claim in CLAIMS if claim.fact == "accuracy" for side in ("first", "second")}
     assert compared - library.LEARNING <= set(library.GENTLE_RUNS)
+
+
+def test_the_readme_has_both_tables(gentle: Benchmark, store: Store, tmp_path: Path) -> None:
+    benchmarks, stores = [Benchmark.load(), gentle], [Store(tmp_path / "none"), store]
+    stored = [tables.StoredScores(*pair) for pair in zip(stores, benchmarks, strict=True)]
+    readme = (settings.BUNDLED_FOLDER / "README.md").read_text("utf-8")
+    for rows in (tables.team_experts(stored, benchmarks), tables.team_merges(stored, stores, benchmarks)):
+        assert "\n".join(["", *rows, "", ""]) in readme
