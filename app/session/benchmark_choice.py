@@ -20,7 +20,7 @@ from merging.images.benchmarks.benchmark_folders import SERVER  # the key of the
 BENCHMARK_KEY, FOLDER_KEY, TYPED_FOLDERS_KEY = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
 _FOLDER: ContextVar[Path | None] = ContextVar("benchmark", default=None)  # set: this folder, whatever the session's
-_TEAM_TITLES = {"": "Bundled benchmark", "gentle": "Bundled benchmark, gentle team"}
+_TEAMS = {"": "first team", "gentle": "gentle team"}
 
 
 def benchmark_folder() -> Path:
@@ -61,7 +61,14 @@ def current_key() -> str:
 
 def benchmark_title(folder: Path) -> str:
     """A benchmark's title; untrusted text."""
-    return next((_TEAM_TITLES[team] for team, one in settings.BUNDLED_TEAMS.items() if one == folder), folder.name)
+    if folder == settings.BUNDLED_FOLDER:
+        return "Bundled benchmark"
+    return f"Bundled benchmark, {team_in_words(folder)}" if folder in settings.BUNDLED_TEAMS.values() else folder.name
+
+
+def team_in_words(folder: Path) -> str:
+    """The team of experts of a bundled benchmark."""
+    return next(_TEAMS[team] for team, one in settings.BUNDLED_TEAMS.items() if one == folder)
 
 
 def is_bundled() -> bool:
@@ -86,7 +93,8 @@ def benchmark_in_words() -> str:
 def library_in_words() -> str:
     """The stored runs of this session's benchmark in two words; untrusted text."""
     if is_bundled():
-        return "bundled library" if benchmark_folder() == settings.BUNDLED_FOLDER else "gentle team's library"
+        folder = benchmark_folder()
+        return "bundled library" if folder == settings.BUNDLED_FOLDER else f"{team_in_words(folder)}'s library"
     return f"benchmark {benchmark_title(benchmark_folder())}"
 
 

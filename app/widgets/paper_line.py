@@ -96,12 +96,12 @@ def _make_library_line(claim: Claim) -> ClaimLine:
     """The line of a claim with the numbers of the library, and with those of the other bundled team of experts."""
     own = _make_line(claim, paper_facts.compare_claim(claim), run_ids=paper_facts.list_claim_runs(claim))
     line, sentence = own.line, own.sentence
-    for library, comparison in paper_facts.compare_on_other_teams(claim):
+    for team, comparison in paper_facts.compare_on_other_teams(claim):
         verdict = judge(claim.direction, comparison)
-        team = f"{OWN_MARK} {library}: {verdict}"
         if verdict is not Verdict.NOT_MEASURED:
-            line += f" · {page_text.safe_text(f'{team}, {own_difference(comparison, verdict)}', 200)}"
-        side = page_text.safe_text(_our_side(comparison, verdict, library), 600)
+            shown = f"{OWN_MARK} {team}: {verdict}, {own_difference(comparison, verdict)}"
+            line += f" · {page_text.safe_text(shown, 200)}"
+        side = page_text.safe_text(_our_side(comparison, verdict, team), 600)
         sentence += f" {OWN_MARK} **{verdict.capitalize()}.** {side}"
     return ClaimLine(line, sentence, own.run_ids)
 

@@ -46,11 +46,11 @@ def compare_claim(claim: Claim) -> Comparison | None:
 
 
 def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
-    """The title of each other bundled benchmark, and its side of a claim; empty on a user's benchmark."""
+    """Each other bundled team in words, and its side of a claim; empty on a user's benchmark."""
     compared = []
     for folder in session_benchmark.list_other_teams():
         with session_benchmark.use_folder(folder):
-            compared.append((session_benchmark.library_in_words(), compare_claim(claim)))
+            compared.append((session_benchmark.team_in_words(folder), compare_claim(claim)))
     return compared
 
 

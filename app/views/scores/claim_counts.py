@@ -38,15 +38,15 @@ def draw_counts() -> None:
                 f"{claim.topic}: {claim.first} against {claim.second}",
                 paper_line.paper_difference(claim),
                 paper_line.own_difference(comparison, verdict),
-                *(_verdict_and_difference(claim, on_team) for _, on_team in teams),
+                *(_verdict_and_difference(claim, on_team) for _, on_team in sides),
                 f"{claim.paper}, {claim.where}",
             ]
             for one_verdict in VERDICTS_IN_WORDS
-            for (claim, comparison), verdict, teams in zip(compared, verdicts, others, strict=True)
+            for (claim, comparison), verdict, sides in zip(compared, verdicts, others, strict=True)
             if verdict == one_verdict
         ]
-        libraries = [name[0].upper() + name[1:] for name, _ in others[0]]
-        heads = ("Here", "What is compared", "◇ Paper", "● Measured", *(f"● {name}" for name in libraries), "Source")
+        teams = [name.capitalize() for name, _ in others[0]]
+        heads = ("Here", "What is compared", "◇ Paper", "● Measured", *(f"● {name}" for name in teams), "Source")
         columns = ([page_text.safe_text(cell, 300) for cell in column] for column in zip(*rows, strict=True))
         table = dict(zip(heads, columns, strict=True))
         st.table(table, border="horizontal", hide_index=True, alt="Claims of papers, and what is measured here")
@@ -54,8 +54,8 @@ def draw_counts() -> None:
             "A claim is the difference of two values of a paper. “Not shown” means that the interval of our difference "
             "contains zero. Views have the sentences beside their charts."
         )
-        for number, name in enumerate(libraries):
-            on_team = [judge(claim.direction, teams[number][1]) for claim, teams in zip(CLAIMS, others, strict=True)]
+        for name, sides in zip(teams, zip(*others, strict=True), strict=True):
+            on_team = [judge(claim.direction, side[1]) for claim, side in zip(CLAIMS, sides, strict=True)]
             st.caption(page_text.safe_text(f"{name}: {_count_in_words(on_team)}.", 200))
 
 
