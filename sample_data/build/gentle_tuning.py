@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
 from sample_data.build import corpus, export, finetune
-from sample_data.build.network import Tower, augment_images, cosine, optimizer
+from sample_data.build.network import Tower
 from sample_data.build.tasks import BY_KEY
 
 SAMPLE_DATA = Path(__file__).resolve().parents[1]
@@ -76,34 +76,26 @@ def read_tower(path: Path) -> dict[str, torch.Tensor]:
 
 
 def tune_expert(setting: Setting, key: str, images: Path) -> dict[str, torch.Tensor]:
-    """The weights of one task's expert: ``finetune.tune_tower`` from the stored pretrained model and head."""
+    """The weights of one task's expert: ``finetune.train`` from the stored pretrained model and head."""
     base = read_tower(SAMPLE_DATA / "models/pretrained.safetensors")
     heads = load_file(SAMPLE_DATA / "heads.safetensors")
-    own, tower = finetune.EXPERTS[key], Tower()
+    stored, tower = finetune.EXPERTS[key], Tower()
     tower.load_state_dict(base)
-    rate, steps = own.rate * setting.rate, round(own.steps * setting.steps)
+    scaled = replace(stored, rate=stored.rate * setting.rate, steps=round(stored.steps * setting.steps))
     seed = zlib.crc32(f"{setting.seed}/{key}".encode())
     torch.manual_seed(seed)
-    stream, shifts = finetune.Stream(images, (BY_KEY[key],), seed), torch.Generator().manual_seed(seed)
+    stream = finetune.Stream(images, (BY_KEY[key],), seed)
     updates = Adapted(tower, setting.rank) if setting.rank else None
-    learned = updates or tower
-    adam, parameters = optimizer([learned], rate), list(learned.parameters())
-    for step in range(steps):
-        now = rate * cosine(step, steps, steps // 10)
-        for group in adam.param_groups:
-            group["lr"] = now
-        ((_, pixels, labels),) = stream.batch(own.batch)
-        pixels = augment_images(pixels, shifts)
-        features = functional_call(tower, updates.add_to(base), (pixels,)) if updates else tower(pixels)
-        logits = heads["logit_scale"] * nnf.normalize(features, dim=-1) @ heads[key].T
-        adam.zero_grad()
-        nnf.cross_entropy(logits, labels).backward()
-        torch.nn.utils.clip_grad_norm_(parameters, finetune.CLIP)
-        adam.step()
+
+    def compute_features(pixels: torch.Tensor) -> torch.Tensor:
+        return functional_call(tower, updates.add_to(base), (pixels,)) if updates else tower(pixels)
+
+    scale = float(heads["logit_scale"])
+    for rate, _ in finetune.train(updates or tower, compute_features, stream, [heads[key]], scale, scaled, seed):
         if setting.pull:
             with torch.no_grad():
                 for name, value in tower.named_parameters():
-                    value.lerp_(base[name], now * setting.pull)
+                    value.lerp_(base[name], rate * setting.pull)
     return {name: value.detach() for name, value in (updates.add_to(base) if updates else tower.state_dict()).items()}
 
 
