@@ -26,6 +26,8 @@ from safetensors.torch import load_file
 
 from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import find_interval
+from merging.images.benchmarks.resampled_tasks import resample_task
 from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.papers.claims import CLAIMS, Claim
@@ -49,7 +51,7 @@ from sample_data.build.gentle_tuning import (
 from sample_data.build.tasks import TASKS
 
 OUTSIDE = tuple(task.key for task in TASKS if not task.in_domain)
-HALF, DRAWS, SEED = "choosing", 10_000, 0
+HALF = "choosing"
 
 # Presets that are measured in and out of domain; those of the last line only for claims.
 PRESETS = (
@@ -164,20 +166,18 @@ def read_answers(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 class Accuracies:
-    """Accuracies in percent of a setting's models: arrays of the measured value, then ``DRAWS`` bootstrap draws.
+    """Accuracies in percent of a setting's models: arrays of the measured value, then of those on resamples.
 
-    The draws resample the images of each task; all models answer the same images, so differences are paired.
+    All models answer the same images, which are resampled together, so that differences are paired, also those between
+    settings.
     """
 
     def __init__(self, found: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         self._values: dict[tuple[str, str], np.ndarray] = {}
-        generator = np.random.default_rng(SEED)
         for task in TEAM + OUTSIDE:
             names = [name for name, right in found.items() if task in right]
             right = np.stack([found[name][task] for name in names]).astype(float)  # (models, n)
-            n = right.shape[1]
-            times = np.stack([np.bincount(draw, minlength=n) for draw in generator.integers(0, n, (DRAWS, n))])
-            values = 100 / n * right @ np.vstack([np.ones(n), times]).T
+            values = 100 * np.column_stack([right.mean(axis=1), resample_task(task, right)])
             self._values |= {(name, task): row for name, row in zip(names, values, strict=True)}
 
     def has(self, name: str) -> bool:
@@ -258,7 +258,7 @@ def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
         if values is None:
             continue
         difference = values[0] - values[1]
-        low, high = np.percentile(difference[1:], (2.5, 97.5))
+        low, high = find_interval(difference[1:])
         ours = Comparison(
             first=values[0][0], second=values[1][0], difference=difference[0], low=low, high=high, sample=HALF
         )
