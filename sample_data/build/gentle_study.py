@@ -180,10 +180,6 @@ class Accuracies:
             values = 100 * np.column_stack([right.mean(axis=1), resample_task(task, right)])
             self._values |= {(name, task): row for name, row in zip(names, values, strict=True)}
 
-    def has(self, name: str) -> bool:
-        """Whether a model is measured."""
-        return (name, TEAM[0]) in self._values
-
     def average(self, name: str, tasks: Sequence[str] = TEAM) -> np.ndarray:
         """A model's mean over tasks (1 + draws,)."""
         return np.mean([self._values[name, task] for task in tasks], axis=0)
@@ -248,13 +244,17 @@ def compare_claim(claim: Claim, at: Accuracies) -> tuple[np.ndarray, np.ndarray]
 
 
 def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
-    """A row for each claim that is measured, with the percentile interval of the difference and the verdict."""
+    """A row for each claim that ``compare_claim`` compares, with the percentile interval of the difference.
+
+    Raises:
+        ValueError: a claim needs a merge that is not measured.
+    """
     rows = []
     for claim in CLAIMS:
         try:
             values = compare_claim(claim, at)
-        except KeyError:  # a merge is not measured yet
-            continue
+        except KeyError as missing:
+            raise ValueError(f"{setting.key}: claim {claim.key} needs {missing}, which is not measured.") from missing
         if values is None:
             continue
         difference = values[0] - values[1]
@@ -294,7 +294,7 @@ def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str
     found |= {"own": own.mean(), "own_least": own.min()}
     found["experts_out"] = np.mean([at.average(f"expert {key}", OUTSIDE)[0] for key in TEAM])
     found |= measure_line(at)
-    for name in filter(at.has, ("pretrained", *PRESETS, FASTER_WUDI)):
+    for name in ("pretrained", *PRESETS, FASTER_WUDI):
         found |= {f"{name} in": at.average(name)[0], f"{name} out": at.average(name, OUTSIDE)[0]}
     digits = {"linear_change": 6, "cosine": 4}
     rounded = {name: round(float(value), digits.get(name, 2)) for name, value in found.items()}
@@ -302,7 +302,7 @@ def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str
 
 
 def write_tables(folders: Mapping[Setting, Path]) -> None:
-    """Write the tables of these settings, the stored experts first: what is not measured yet is left out."""
+    """Write the tables of these settings, the stored experts first."""
     rows, claims = [], []
     stored: dict[str, bool] = {}
     for setting, folder in folders.items():

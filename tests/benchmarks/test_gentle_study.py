@@ -14,7 +14,7 @@ from merging.recipes.papers.claims import CLAIMS
 from merging.study import training_tables
 from merging.study.paper_facts.comparison import Verdict
 from sample_data.build import gentle_study, gentle_tables
-from sample_data.build.gentle_tuning import STORED, TEAM, Adapted
+from sample_data.build.gentle_tuning import SETTINGS, TEAM, Adapted
 from sample_data.build.network import Tower
 
 
@@ -35,9 +35,9 @@ def test_readme_has_the_table(study):
 
 def test_turned_claims_are_those_that_only_the_setting_has_in_the_papers_direction(study, claims):
     same = claims.assign(same=claims["verdict"] == Verdict.SAME).pivot(index="claim", columns="setting", values="same")
-    for row in study.dropna(subset=["claims"]).itertuples():
-        assert row.turned == (same[row.setting] & ~same[STORED.key]).sum()
-        assert row.lost == (same[STORED.key] & ~same[row.setting]).sum()
+    for row in study.itertuples():
+        assert row.turned == (same[row.setting] & ~same[training_tables.STORED]).sum()
+        assert row.lost == (same[training_tables.STORED] & ~same[row.setting]).sum()
 
 
 def test_low_rank_updates_start_at_the_pretrained_weights_and_stay_low_rank():
@@ -69,3 +69,16 @@ def test_claims_about_learning_are_left_out(claims):
     learning = next(claim for claim in CLAIMS if claim.key == "lwptv_adamerging_layers")
     assert gentle_study.compare_claim(learning, at) is None
     assert not claims["claim"].str.contains("adamerging").any()
+
+
+def test_each_setting_has_the_same_claims(study, claims):
+    by_setting = claims.groupby("setting", sort=False)["claim"].agg(list)
+    assert list(by_setting.index) == list(study["setting"]) == [each.key for each in SETTINGS]
+    assert {tuple(each) for each in by_setting} == {tuple(by_setting[training_tables.STORED])}
+    assert study["claims"].to_list() == [len(by_setting[training_tables.STORED])] * len(SETTINGS)
+
+
+def test_a_merge_that_is_not_measured_is_refused():
+    right = {task: np.ones(240, bool) for task in TEAM + gentle_study.OUTSIDE}
+    with pytest.raises(ValueError, match=r"seed1: claim .* needs .*, which is not measured"):
+        gentle_study.judge_claims(SETTINGS[-1], gentle_study.Accuracies({"pretrained": right}))
