@@ -24,6 +24,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from merging.base.settings import BUNDLED_FOLDER
 from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.paired_scores import find_interval
@@ -40,7 +41,6 @@ from merging.study.trials.drm_ablations import CUT_PARAMETER, VARIANTS
 from merging.study.trials.exemplar_sensitivity import CANDIDATES, SEEDS
 from merging.study.trials.trial_merges import merge_in_memory
 from sample_data.build.gentle_tuning import (
-    SAMPLE_DATA,
     SETTINGS,
     TEAM,
     Setting,
@@ -184,24 +184,24 @@ class Accuracies:
         """A model's mean over tasks (1 + draws,)."""
         return np.mean([self._values[name, task] for task in tasks], axis=0)
 
-    def own(self) -> np.ndarray:
+    def list_own_accuracies(self) -> np.ndarray:
         """Each expert's accuracy on its own task (tasks, 1 + draws)."""
         return np.stack([self._values[f"expert {task}", task] for task in TEAM])
 
-    def lost(self, name: str) -> np.ndarray:
-        """What a merge loses against the own experts (tasks, 1 + draws)."""
-        return self.own() - np.stack([self._values[name, task] for task in TEAM])
+    def compute_losses(self, name: str) -> np.ndarray:
+        """The accuracy of each task's expert minus that of a merge (tasks, 1 + draws)."""
+        return self.list_own_accuracies() - np.stack([self._values[name, task] for task in TEAM])
 
-    def over_seeds(self, name: str) -> np.ndarray:
-        """The mean over samples of exemplars."""
+    def average_seeds(self, name: str) -> np.ndarray:
+        """A merge's mean over tasks and samples of exemplars (1 + draws,)."""
         return np.mean([self.average(f"{name} {seed}") for seed in SEEDS], axis=0)
 
-    def span(self, key: str) -> np.ndarray:
-        """The range of a merge's accuracy over densities."""
+    def compute_range(self, key: str) -> np.ndarray:
+        """The range of a merge's mean over tasks, over densities (1 + draws,)."""
         return np.ptp([self.average(f"{key} {density:g}") for density in DENSITIES], axis=0)
 
-    def pairs(self, key: str) -> np.ndarray:
-        """The mean over all teams of two experts, each on its own tasks."""
+    def average_pairs(self, key: str) -> np.ndarray:
+        """A merge's mean over all teams of two experts, each on its own tasks (1 + draws,)."""
         return np.mean([self.average(f"{key} {' '.join(two)}", two) for two in itertools.combinations(TEAM, 2)], axis=0)
 
 
@@ -210,34 +210,34 @@ def compare_claim(claim: Claim, at: Accuracies) -> tuple[np.ndarray, np.ndarray]
 
     Where the paper's claim is about eight experts, ours is about the team of four.
     """
-    given = dict(claim.arguments)
-    first, second = given.get("first"), given.get("second")
-    tasks = OUTSIDE if given.get("over") == "out" else TEAM
+    arguments = claim.arguments
+    first, second = arguments.get("first"), arguments.get("second")
+    tasks = OUTSIDE if arguments.get("over") == "out" else TEAM
     match claim.fact:
         case "accuracy" if {first, second} <= set(PRESETS):
             values = at.average(first, tasks), at.average(second, tasks)
         case "sweep":
-            names = [SWEPT[given["chain"][0], value] for value in (first, second)]
+            names = [SWEPT[arguments["chain"][0], value] for value in (first, second)]
             values = at.average(names[0], tasks), at.average(names[1], tasks)
         case "exemplars":
-            values = at.over_seeds(f"{given['method']} {first}"), at.over_seeds(f"{given['method']} {second}")
+            values = tuple(at.average_seeds(f"{arguments['method']} {count}") for count in (first, second))
         case "altered":
-            vectors, whole = at.over_seeds("altered False"), at.over_seeds("altered True")
-            values = vectors - whole, at.own().mean(axis=0) - vectors
+            vectors, whole = at.average_seeds("altered False"), at.average_seeds("altered True")
+            values = vectors - whole, at.list_own_accuracies().mean(axis=0) - vectors
         case "spread":
-            values = at.lost(first).std(axis=0, ddof=1), at.lost(second).std(axis=0, ddof=1)
+            values = at.compute_losses(first).std(axis=0, ddof=1), at.compute_losses(second).std(axis=0, ddof=1)
         case "range":
-            values = at.span("drm_h"), at.span("ties_mean")
-        case "counts" if given["size"] == 2:
-            values = at.pairs("drm_h"), at.pairs(OTHERS[second])
+            values = at.compute_range("drm_h"), at.compute_range("ties_mean")
+        case "counts" if arguments["size"] == 2:
+            values = at.average_pairs("drm_h"), at.average_pairs(OTHERS[second])
         case "counts":
             values = at.average("drm_h"), at.average(OTHERS[second])
         case "ranks":
             values = at.average("ranks"), at.average("drm_h")
         case "drm":
-            values = at.average("drm_h"), at.average(given["variant"])
+            values = at.average("drm_h"), at.average(arguments["variant"])
         case "ablation":
-            values = at.average("lot"), at.average(given["kind"])
+            values = at.average("lot"), at.average(arguments["kind"])
         case _:
             return None
     return values
@@ -273,7 +273,7 @@ def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
 
 def measure_line(at: Accuracies) -> dict[str, float]:
     """Own accuracy along the line, the mean over tasks, and the largest fall of a task below the line's chord."""
-    paths = {0.0: [at.average("pretrained", [key])[0] for key in TEAM], 1.0: list(at.own()[:, 0])}
+    paths = {0.0: [at.average("pretrained", [key])[0] for key in TEAM], 1.0: list(at.list_own_accuracies()[:, 0])}
     paths |= {share: [at.average(f"line {key} {share:g}", [key])[0] for key in TEAM] for share in LINE}
     start, end = np.array(paths[0.0]), np.array(paths[1.0])
     falls = [start + share * (end - start) - paths[share] for share in LINE if share < 1]
@@ -288,7 +288,7 @@ def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str
     for key in TEAM:
         with safe_open(folder / f"models/{key}.safetensors", "pt") as file:
             seconds.append(float(file.metadata()["seconds"]))
-    own = at.own()[:, 0]
+    own = at.list_own_accuracies()[:, 0]
     found = {"seconds_per_expert": float(np.mean(seconds)), **measure_vectors(folder)}
     found |= {f"own_{key}": value for key, value in zip(TEAM, own, strict=True)}
     found |= {"own": own.mean(), "own_least": own.min()}
@@ -316,8 +316,8 @@ def write_tables(folders: Mapping[Setting, Path]) -> None:
         row = describe_setting(setting, folder, at)
         rows.append(row | {"claims": len(agrees), "same": sum(agrees.values()), "turned": turned, "lost": lost})
         print({name: rows[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
-    pd.DataFrame(rows).to_csv(SAMPLE_DATA / training_tables.SETTINGS, index=False)
-    pd.DataFrame(claims).to_csv(SAMPLE_DATA / training_tables.SETTING_CLAIMS, index=False)
+    pd.DataFrame(rows).to_csv(BUNDLED_FOLDER / training_tables.SETTINGS, index=False)
+    pd.DataFrame(claims).to_csv(BUNDLED_FOLDER / training_tables.SETTING_CLAIMS, index=False)
 
 
 def main() -> None:

@@ -6,13 +6,11 @@ python -m sample_data.build.gentle_tables
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
+from merging.base.settings import BUNDLED_FOLDER
 from merging.study.training_tables import SETTINGS
-
-SAMPLE_DATA = Path(__file__).resolve().parents[1]
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -37,7 +35,7 @@ def format_settings(study: pd.DataFrame) -> str:
 
 def main() -> None:
     """Print the table."""
-    print(format_settings(pd.read_csv(SAMPLE_DATA / SETTINGS)))
+    print(format_settings(pd.read_csv(BUNDLED_FOLDER / SETTINGS)))
 
 
 if __name__ == "__main__":
