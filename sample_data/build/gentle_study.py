@@ -174,9 +174,11 @@ class Accuracies:
 
     def __init__(self, found: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         self._values: dict[tuple[str, str], np.ndarray] = {}
+        self.n: dict[str, int] = {}  # images of each task
         for task in TEAM + OUTSIDE:
             names = [name for name, right in found.items() if task in right]
             right = np.stack([found[name][task] for name in names]).astype(float)  # (models, n)
+            self.n[task] = right.shape[1]
             values = 100 * np.column_stack([right.mean(axis=1), resample_task(task, right)])
             self._values |= {(name, task): row for name, row in zip(names, values, strict=True)}
 
@@ -243,32 +245,62 @@ def compare_claim(claim: Claim, at: Accuracies) -> tuple[np.ndarray, np.ndarray]
     return values
 
 
-def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
-    """A row for each claim that ``compare_claim`` compares, with the percentile interval of the difference.
+def compare_claims(setting: Setting, at: Accuracies) -> dict[str, np.ndarray]:
+    """{claim: its two values and their difference (3, 1 + draws)} of the claims that ``compare_claim`` compares.
 
     Raises:
         ValueError: a claim needs a merge that is not measured.
     """
-    rows = []
+    found = {}
     for claim in CLAIMS:
         try:
             values = compare_claim(claim, at)
         except KeyError as missing:
             raise ValueError(f"{setting.key}: claim {claim.key} needs {missing}, which is not measured.") from missing
-        if values is None:
+        if values is not None:
+            found[claim.key] = np.stack([*values, values[0] - values[1]])
+    return found
+
+
+def judge_claims(
+    setting: Setting, compared: Mapping[str, np.ndarray], stored: Mapping[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """A row for each claim, with the intervals of its difference, and of the change of that from the stored experts'.
+
+    Both arguments are from ``compare_claims``; the changes are paired by images.
+    """
+    rows = []
+    for claim in CLAIMS:
+        if claim.key not in compared:
             continue
-        difference = values[0] - values[1]
+        first, second, difference = compared[claim.key]
+        change = difference - stored[claim.key][2]
         low, high = find_interval(difference[1:])
-        ours = Comparison(
-            first=values[0][0], second=values[1][0], difference=difference[0], low=low, high=high, sample=HALF
-        )
-        found = {"first": ours.first, "second": ours.second, "difference": ours.difference, "low": low, "high": high}
-        rows.append(
-            {"setting": setting.key, "claim": claim.key, "paper_direction": claim.direction}
-            | {name: round(float(value), 2) for name, value in found.items()}
-            | {"verdict": judge(claim.direction, ours).value}
-        )
+        change_low, change_high = find_interval(change[1:])
+        found = {
+            "first": first[0], "second": second[0], "difference": difference[0], "low": low, "high": high,
+            "change": change[0], "change_low": change_low, "change_high": change_high,
+        }  # fmt: skip
+        found = {name: round(float(value), 2) + 0.0 for name, value in found.items()}  # + 0.0 makes -0.0 0.0
+        names = ("first", "second", "difference", "low", "high")
+        verdict = judge(claim.direction, Comparison(**{name: found[name] for name in names}, sample=HALF))
+        about = {"setting": setting.key, "claim": claim.key, "paper_direction": claim.direction}
+        rows.append(about | found | {"verdict": verdict.value})
     return rows
+
+
+def count_claims(rows: Sequence[Mapping[str, Any]], stored: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many claims a setting has, and how many of them it turns and loses against the stored experts.
+
+    Both arguments are from ``judge_claims``. A turned or lost claim is significant if the interval of its change
+    excludes zero.
+    """
+    same, stored_same = (np.array([row["verdict"] == Verdict.SAME for row in each]) for each in (rows, stored))
+    significant = np.array([row["change_low"] > 0 or row["change_high"] < 0 for row in rows])
+    turned, lost = same & ~stored_same, stored_same & ~same
+    counts = {"same": same, "turned": turned, "turned_significant": turned & significant}
+    counts |= {"lost": lost, "lost_significant": lost & significant}
+    return {"claims": len(rows)} | {name: int(each.sum()) for name, each in counts.items()}
 
 
 def measure_line(at: Accuracies) -> dict[str, float]:
@@ -282,41 +314,50 @@ def measure_line(at: Accuracies) -> dict[str, float]:
     return means | {"barrier": float(barriers.max())}
 
 
+def _add_interval(name: str, values: np.ndarray) -> dict[str, float]:
+    """A measured value with the ends of its interval, from values (1 + draws,)."""
+    low, high = find_interval(values[1:])
+    return {name: values[0], f"{name} low": low, f"{name} high": high}
+
+
 def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str, Any]:
     """The row of a setting: how it was trained, its task vectors, its experts, and its merges in and out of domain."""
     seconds = []
     for key in TEAM:
         with safe_open(folder / f"models/{key}.safetensors", "pt") as file:
             seconds.append(float(file.metadata()["seconds"]))
-    own = at.list_own_accuracies()[:, 0]
+    own = at.list_own_accuracies()
     found = {"seconds_per_expert": float(np.mean(seconds)), **measure_vectors(folder)}
-    found |= {f"own_{key}": value for key, value in zip(TEAM, own, strict=True)}
-    found |= {"own": own.mean(), "own_least": own.min()}
-    found["experts_out"] = np.mean([at.average(f"expert {key}", OUTSIDE)[0] for key in TEAM])
+    found |= {f"own_{key}": value for key, value in zip(TEAM, own[:, 0], strict=True)}
+    found |= _add_interval("own", own.mean(axis=0)) | {"own_least": own[:, 0].min()}
+    found |= _add_interval("experts_out", np.mean([at.average(f"expert {key}", OUTSIDE) for key in TEAM], axis=0))
     found |= measure_line(at)
     for name in ("pretrained", *PRESETS, FASTER_WUDI):
         found |= {f"{name} in": at.average(name)[0], f"{name} out": at.average(name, OUTSIDE)[0]}
+    for part, tasks in (("in", TEAM), ("out", OUTSIDE)):
+        found |= _add_interval(f"task_arithmetic {part}", at.average("task_arithmetic", tasks))
+        found[f"n_{part}"] = sum(at.n[task] for task in tasks)
     digits = {"linear_change": 6, "cosine": 4}
-    rounded = {name: round(float(value), digits.get(name, 2)) for name, value in found.items()}
+    rounded = {
+        name: value if isinstance(value, int) else round(float(value), digits.get(name, 2))
+        for name, value in found.items()
+    }
     return {"setting": setting.key, **{k: v for k, v in vars(setting).items() if k != "key"}, **rounded}
 
 
 def write_tables(folders: Mapping[Setting, Path]) -> None:
     """Write the tables of these settings, the stored experts first."""
-    rows, claims = [], []
-    stored: dict[str, bool] = {}
+    settings, claims = [], []
     for setting, folder in folders.items():
         at = Accuracies(read_answers(folder))
-        verdicts = judge_claims(setting, at)
-        claims += verdicts
-        agrees = {each["claim"]: each["verdict"] == Verdict.SAME for each in verdicts}
-        stored = stored or agrees
-        turned = sum(agrees[key] and not stored[key] for key in agrees)
-        lost = sum(stored[key] and not agrees[key] for key in agrees)
-        row = describe_setting(setting, folder, at)
-        rows.append(row | {"claims": len(agrees), "same": sum(agrees.values()), "turned": turned, "lost": lost})
-        print({name: rows[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
-    pd.DataFrame(rows).to_csv(BUNDLED_FOLDER / training_tables.SETTINGS, index=False)
+        compared = compare_claims(setting, at)
+        if setting.key == training_tables.STORED:
+            stored, stored_rows = compared, judge_claims(setting, compared, compared)
+        rows = judge_claims(setting, compared, stored)
+        claims += rows
+        settings.append(describe_setting(setting, folder, at) | count_claims(rows, stored_rows))
+        print({name: settings[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
+    pd.DataFrame(settings).to_csv(BUNDLED_FOLDER / training_tables.SETTINGS, index=False)
     pd.DataFrame(claims).to_csv(BUNDLED_FOLDER / training_tables.SETTING_CLAIMS, index=False)
 
 

@@ -28,16 +28,38 @@ def claims():
     return pd.read_csv(settings.BUNDLED_FOLDER / training_tables.SETTING_CLAIMS)
 
 
-def test_readme_has_the_table(study):
-    readme = (settings.BUNDLED_FOLDER / "README.md").read_text("utf-8")
-    assert gentle_tables.format_settings(study) in readme
+@pytest.fixture(scope="module")
+def readme():
+    return " ".join((settings.BUNDLED_FOLDER / "README.md").read_text("utf-8").split())
+
+
+def test_readme_has_the_table_and_counts_its_claims(study, readme):
+    assert " ".join(gentle_tables.format_settings(study).split()) in readme
+    others = study[~study["setting"].isin((training_tables.STORED, training_tables.CONTROL))].sum(numeric_only=True)
+    assert (
+        f"Of the {others['turned']:.0f} turned claims of the five other settings, {others['turned_significant']:.0f} "
+        "have a difference that has changed significantly from that of the stored experts, and so have "
+        f"{others['lost_significant']:.0f} of the {others['lost']:.0f} lost ones."
+    ) in readme
 
 
 def test_turned_claims_are_those_that_only_the_setting_has_in_the_papers_direction(study, claims):
-    same = claims.assign(same=claims["verdict"] == Verdict.SAME).pivot(index="claim", columns="setting", values="same")
+    claims = claims.assign(
+        same=claims["verdict"] == Verdict.SAME, significant=(claims["change_low"] > 0) | (claims["change_high"] < 0)
+    )
+    same, significant, differences = (
+        claims.pivot(index="claim", columns="setting", values=name) for name in ("same", "significant", "difference")
+    )
+    changes = claims.pivot(index="claim", columns="setting", values="change")
+    assert (changes - differences.sub(differences[training_tables.STORED], axis=0)).abs().to_numpy().max() < 0.02
     for row in study.itertuples():
-        assert row.turned == (same[row.setting] & ~same[training_tables.STORED]).sum()
-        assert row.lost == (same[training_tables.STORED] & ~same[row.setting]).sum()
+        turned, lost = (
+            same[one] & ~same[other]
+            for one, other in ((row.setting, training_tables.STORED), (training_tables.STORED, row.setting))
+        )
+        assert (row.turned, row.lost) == (turned.sum(), lost.sum())
+        assert row.turned_significant == (turned & significant[row.setting]).sum()
+        assert row.lost_significant == (lost & significant[row.setting]).sum()
 
 
 def test_low_rank_updates_start_at_the_pretrained_weights_and_stay_low_rank():
@@ -81,4 +103,13 @@ def test_each_setting_has_the_same_claims(study, claims):
 def test_a_merge_that_is_not_measured_is_refused():
     right = {task: np.ones(240, bool) for task in TEAM + gentle_study.OUTSIDE}
     with pytest.raises(ValueError, match=r"seed1: claim .* needs .*, which is not measured"):
-        gentle_study.judge_claims(SETTINGS[-1], gentle_study.Accuracies({"pretrained": right}))
+        gentle_study.compare_claims(SETTINGS[-1], gentle_study.Accuracies({"pretrained": right}))
+
+
+def test_changes_from_the_stored_experts_are_paired():
+    draws = np.random.default_rng(0).normal(3, 1, 1001)
+    stored = {claim.key: np.stack([draws, np.zeros(1001), draws]) for claim in CLAIMS[:2]}
+    compared = {key: np.add(values, [[0.5], [0], [0.5]]) for key, values in stored.items()}  # by as much on every draw
+    for row in gentle_study.judge_claims(SETTINGS[1], compared, stored):
+        assert row["change"] == row["change_low"] == row["change_high"] == 0.5
+        assert row["low"] < row["difference"] < row["high"]
