@@ -133,6 +133,17 @@ def test_a_claim_that_is_not_shown_says_what_was_tried(open_app: Any) -> None:
     assert tried_settings.tried_in_words(claims["lwptv_adamerging_layers"], Verdict.OTHER) == ""  # not tried
 
 
+def test_what_the_stored_experts_show_too_is_not_credited_to_other_settings(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
+    stored = set(table.query("setting == 'stored' and verdict == @Verdict.SAME")["claim"])
+    tried = {one.key: one for one in CLAIMS if one.key in set(table["claim"])}
+    said = {key: tried_settings.tried_in_words(one, Verdict.NOT_REPRODUCED) for key, one in tried.items()}
+    assert {key for key, text in said.items() if text.endswith("; the four stored experts show it, too.")} == stored
+    assert {key for key, text in said.items() if "stored experts" in text} == stored
+    assert "lot_consistency" in stored and len(stored) < len(tried)
+
+
 def test_a_claim_is_one_line_with_a_mark_both_differences_and_the_interval() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
     said = paper_line.line_in_words(claim("lwptv_without_score"), ours).replace("\\", "")
