@@ -10,12 +10,15 @@ import pytest
 import torch
 
 from merging.base import settings
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
 from merging.recipes.papers.claims import CLAIMS
 from merging.study import training_tables
 from merging.study.paper_facts.comparison import Verdict
 from sample_data.build import gentle_study, gentle_tables
 from sample_data.build.gentle_tuning import SETTINGS, TEAM, Adapted
 from sample_data.build.network import Tower
+
+PARTS = IN_DOMAIN, OUT_OF_DOMAIN
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,36 @@ def test_readme_has_the_table_and_counts_its_claims(study, readme):
         "have a difference that has changed significantly from that of the stored experts, and so have "
         f"{others['lost_significant']:.0f} of the {others['lost']:.0f} lost ones."
     ) in readme
+
+
+def test_readme_compares_the_seeds(readme):
+    scores = pd.read_csv(settings.BUNDLED_FOLDER / training_tables.SEEDS)
+    values = 100 * scores.pivot(index=["part", "label"], columns="seed", values="value")
+    inside, outside = (values.loc[part].drop(list(training_tables.REFERENCES), errors="ignore") for part in PARTS)
+    falls = inside[0] - inside[1]
+    deviations = [100 * training_tables.summarize_seeds(scores, part)["deviation"].iloc[0] for part in PARTS]
+    halves = 100 * training_tables.summarize_seeds(scores, PARTS[0]).eval("high - value")
+    errors = 100 * scores[scores["part"].isin(PARTS)].set_index("label").loc[inside.index].eval(
+        "(high - low) / 2 / 1.96"
+    )
+    (in_swapped, pairs), (out_swapped, _) = (training_tables.count_swapped_pairs(scores, part) for part in PARTS)
+    pretrained, own = (values.loc[PARTS[0], label] for label in training_tables.REFERENCES)
+    n = [scores.loc[scores["part"] == part, "n"].unique().item() for part in PARTS]
+    better = values.loc[PARTS[1], "Pretrained"].diff()[1]
+    assert (len(inside), len(outside), out_swapped) == (10, 10, 0)  # "ten", "none"
+    assert halves.min() > 15 and errors.mean() == pytest.approx(0.7, abs=0.05)
+    for sentence in (
+        f"n = {n[0]:,} in domain and {n[1]:,} out of it",
+        f"has {pretrained[1]:.1f} % in domain ({pretrained[0]:.1f} % with seed 0), the experts {own[1]:.1f} % on their "
+        f"own tasks ({own[0]:.1f} %)",
+        f"All ten merges are {falls.min():.1f} to {falls.max():.1f} points lower in domain.",
+        f"between seeds is {deviations[0]:.1f} points in domain and {deviations[1]:.1f} points out of it",
+        "standard error is about 0.7 points",
+        "uncertain by more than 15 points",
+        f"seed 1 is better out of domain, by {better:.1f} points.",
+        f"in domain {in_swapped} of {pairs} pairs of merges are the other way round, out of domain none.",
+    ):  # fmt: skip
+        assert sentence in readme
 
 
 def test_turned_claims_are_those_that_only_the_setting_has_in_the_papers_direction(study, claims):
