@@ -1,7 +1,9 @@
-"""The study of gentler fine-tuning: how experts are tuned, how claims are judged, and its tables in the README."""
+"""Gentler fine-tuning and a second seed: how experts are tuned, how claims are judged, and what the README says."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -146,3 +148,11 @@ def test_changes_from_the_stored_experts_are_paired():
     for row in gentle_study.judge_claims(SETTINGS[1], compared, stored):
         assert row["change"] == row["change_low"] == row["change_high"] == 0.5
         assert row["low"] < row["difference"] < row["high"]
+
+
+def test_another_seed_has_no_check(tmp_path):
+    command = [sys.executable, settings.BUNDLED_FOLDER / "make.py", "--seed", "1", "--stage", "check"]
+    folders = ["--out", tmp_path, "--work", tmp_path / "work"]
+    done = subprocess.run([*command, *folders], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "The floors of --stage check are for seed 0" in done.stderr
+    assert not (tmp_path / "work").exists()
