@@ -162,6 +162,25 @@ def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     assert paper_line.compare_claims([]) == "" == paper_line.claims_in_words(f"sweeps/{EXPERTS}")
 
 
+def test_the_training_view_marks_what_has_changed_and_shows_whole_claims(open_app: Any) -> None:
+    table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
+    verdicts, low, high = (
+        table.pivot(index="claim", columns="setting", values=name) for name in ("verdict", "change_low", "change_high")
+    )
+    changed, same = (low > 0) | (high < 0), verdicts == Verdict.SAME
+    turned = same.drop(columns=["stored", "seed1"]).mask(same["stored"], False)
+    at = open_app("scores", settings.BUNDLED_FOLDER, scores_view="training")
+    assert not at.exception
+    assert (
+        f"Of {turned.to_numpy().sum()} turned claims in {turned.shape[1]} other settings, "
+        f"{(turned & changed[turned.columns]).to_numpy().sum()} have a difference that has changed significantly"
+    ) in words(at)
+    (shown,) = (one.value for one in at.table if "the stored experts" in one.value)
+    one = claim("lot_altered")
+    assert f"{one.topic}: {one.first} against {one.second}" in set(shown.iloc[:, 0]) and len(shown) == len(verdicts)
+    assert sum(shown[name].str.endswith("Δ").sum() for name in shown.columns[2:]) == changed.to_numpy().sum()
+
+
 PAGES = [
     ("scores", {}, "with LwPTV against without"),
     ("scores", {"scores_view": "ablations"}, "without the saliency score"),
