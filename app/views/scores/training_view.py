@@ -39,7 +39,8 @@ CLAIMS_NOTE = (
     "with the paper's direction. Turned: claims that they show and the four stored experts do not. Lost: claims that "
     "the stored experts show and they do not. Significant: turned or lost claims of which the difference between the "
     "two values also differs from the stored experts'; the 95% interval of that change, paired by images and not "
-    "corrected for the number of claims, excludes zero. The others may have turned, or been lost, by chance."
+    "corrected for the number of claims, excludes zero; it does not cover the seed of training. The others may have "
+    "turned, or been lost, by chance."
 )
 CELLS_NOTE = "{marks}. {changed}: significantly changed from the stored experts' difference."
 SETTINGS_NOTE = (
