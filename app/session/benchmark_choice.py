@@ -71,9 +71,9 @@ def team_in_words(folder: Path) -> str:
     return next(_TEAMS[team] for team, one in settings.BUNDLED_TEAMS.items() if one == folder)
 
 
-def is_bundled() -> bool:
-    """Whether this session works on a benchmark that comes with the program."""
-    return benchmark_folder() in settings.BUNDLED_TEAMS.values()
+def is_bundled(folder: Path | None = None) -> bool:
+    """Whether a benchmark comes with the program; by default, this session's."""
+    return (folder or benchmark_folder()) in settings.BUNDLED_TEAMS.values()
 
 
 def list_other_teams() -> list[Path]:
@@ -130,6 +130,7 @@ def switch_benchmark(benchmark_key: str) -> None:
 
 
 def _set_benchmark(benchmark_key: str, path: Path) -> None:
+    benchmark_key = SERVER if path == settings.benchmark_folder() else benchmark_key
     st.session_state[BENCHMARK_KEY], st.session_state[FOLDER_KEY] = benchmark_key, path
     view_state.write_parameter(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
 

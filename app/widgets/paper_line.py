@@ -101,8 +101,10 @@ def _make_library_line(claim: Claim) -> ClaimLine:
         if verdict is not Verdict.NOT_MEASURED:
             shown = f"{OWN_MARK} {team}: {verdict}, {own_difference(comparison, verdict)}"
             line += f" · {page_text.safe_text(shown, 200)}"
-        side = page_text.safe_text(_our_side(comparison, verdict, team), 600)
-        sentence += f" {OWN_MARK} **{verdict.capitalize()}.** {side}"
+            side = f"{_our_side(comparison, verdict, team).removesuffix('.')}: {verdict}."
+        else:
+            side = f"{team.capitalize()}: not measured."
+        sentence += f" {OWN_MARK} {page_text.safe_text(side, 600)}"
     return ClaimLine(line, sentence, own.run_ids)
 
 

@@ -109,7 +109,12 @@ def locate(reference: str, base: Path | None = None) -> Path:
             raise CheckpointError(
                 f"There is no bundled team {team[:80]!r}; there is: {', '.join(filter(None, BUNDLED_TEAMS))}."
             )
-        return model_file(BUNDLED_TEAMS[team] / "models", name)
+        if not (folder := BUNDLED_TEAMS[team] / "models").is_dir():
+            raise CheckpointError(
+                f"The bundled team {team!r} is not in the installed package, which would be too large with it; run "
+                "Mergescope from a checkout of its repository."
+            )
+        return model_file(folder, name)
     path = Path(reference)
     if reference.startswith("~/"):
         path = path.expanduser()

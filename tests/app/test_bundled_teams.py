@@ -33,7 +33,7 @@ def claim(key: str) -> Any:
 @pytest.mark.full
 def test_the_switch_takes_the_run_in_hand_along(open_app: Any) -> None:
     first = find_run(settings.BUNDLED_FOLDER, "TSV-Merge")
-    at = open_app("masks", settings.BUNDLED_FOLDER, run=first)
+    at = open_app("masks", settings.BUNDLED_FOLDER, run=first[:8])
     switch = at.button_group(key=benchmark_badge.TEAM_KEY)
     assert switch.value == "default"
     switch.set_value("bundled:gentle").run()
@@ -41,6 +41,17 @@ def test_the_switch_takes_the_run_in_hand_along(open_app: Any) -> None:
     assert address_of(at, "run") == find_run(GENTLE, "TSV-Merge") != first
     at.button_group(key=benchmark_badge.TEAM_KEY).set_value("default").run()
     assert address_of(at, "run") == first and address_of(at, "benchmark") == ""
+
+
+@pytest.mark.parametrize("key", ["bundled", "bundled:gentle"])
+def test_a_link_to_a_team_opens_on_every_server(
+    open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    for folder in (settings.BUNDLED_FOLDER, GENTLE, library):
+        at = open_app("methods", folder, benchmark=key)
+        assert not at.exception and not at.warning
+        server = "default" if folder == settings.BUNDLED_TEAMS[key.partition(":")[2]] else key
+        assert at.session_state["team"] == server
 
 
 @pytest.mark.full
@@ -80,7 +91,7 @@ def test_a_claim_that_the_other_team_does_not_measure_says_so(open_app: Any) -> 
         for each in paper_line.claims_in_words(claim("lwptv_adamerging_layers").views[0]).lines
         if "a coefficient for each expert" in each.line
     ]
-    assert line.line.count("●") == 1 and "**Not measured here.**" in line.sentence.replace("\\", "")
+    assert line.line.count("●") == 1 and "● Gentle team: not measured." in line.sentence.replace("\\", "")
 
 
 @pytest.mark.full

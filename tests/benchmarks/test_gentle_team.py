@@ -91,11 +91,14 @@ def test_its_experts_are_merged_by_reference(gentle: Benchmark) -> None:
     assert torch.allclose(merged[name].float(), base[name].float() + scaling * vectors, atol=2e-4)
 
 
-def test_its_references_travel_and_others_are_refused() -> None:
+def test_its_references_travel_and_others_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert model_references.strip_folders("bundled:gentle/street") == "bundled:gentle/street"
     assert model_references.locate("bundled:gentle/street") == FOLDER / "models" / "street.npz"
     with pytest.raises(CheckpointError, match="no bundled team 'harsh'; there is: gentle"):
         model_references.locate("bundled:harsh/street")
+    monkeypatch.setitem(settings.BUNDLED_TEAMS, "missing", FOLDER / "missing")
+    with pytest.raises(CheckpointError, match="'missing' is not in the installed package"):
+        model_references.locate("bundled:missing/street")
     with pytest.raises(CheckpointError, match="no bundled team"):
         model_references.locate("bundled:../../street")
 
@@ -108,11 +111,12 @@ def test_a_server_offers_both_teams_whichever_it_was_started_on(
     assert benchmark_folders.list_bundled() == {"bundled": settings.BUNDLED_FOLDER, "default": FOLDER}
     assert benchmark_folders.find_folder("bundled", tmp_path) == settings.BUNDLED_FOLDER
     assert benchmark_folders.find_folder("bundled:harsh", tmp_path) is None
+    assert benchmark_folders.find_folder("bundled:gentle", tmp_path) == FOLDER  # the server's own
     assert benchmark_folders.key_of(settings.BUNDLED_FOLDER, tmp_path) == "bundled"
 
 
 @pytest.mark.full
-def test_whole_numbers_cost_nothing_that_can_be_seen(gentle: Benchmark, store: Store) -> None:
+def test_stored_experts_have_the_scores_of_the_library(gentle: Benchmark, store: Store) -> None:
     """The library's scores of the experts are those of the stored files, image by image."""
     runs = find_references(store, gentle, compute=False)
     for key in ("digits", "flags"):

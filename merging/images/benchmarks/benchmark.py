@@ -188,7 +188,12 @@ class Benchmark:
 
     def _image_file(self, key: str) -> Path:
         """The npz of a task. Raises TaskError if it has changed since the benchmark was made."""
-        return checked_path(BUNDLED_FOLDER if self.has_bundled_images else self.folder, f"data/{key}.npz")
+        return checked_path(self._images_folder, f"data/{key}.npz")
+
+    @property
+    def _images_folder(self) -> Path:
+        """The folder of the benchmark that has the images."""
+        return BUNDLED_FOLDER if self.has_bundled_images else self.folder
 
     def require_split(self, key: str, split: str) -> None:
         """Raise TaskError if a task does not have this half of its test set, because all of it is for reporting."""
@@ -232,7 +237,7 @@ class Benchmark:
     def count_images(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            return read_array_infos(self._image_file(key))[_array_name(split, "labels")].shape[0]
+            return read_array_infos(self._images_folder / "data" / f"{key}.npz")[_array_name(split, "labels")].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 

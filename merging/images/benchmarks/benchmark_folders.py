@@ -69,7 +69,8 @@ def find_folder(key: str, root: Path) -> Path | None:
     if key == SERVER:
         return settings.benchmark_folder()
     if key.partition(":")[0] == BUNDLED:
-        return list_bundled().get(key)
+        folder = settings.BUNDLED_TEAMS.get(key.partition(":")[2])
+        return folder if folder is not None and is_benchmark(folder) else None
     if key.startswith(OWN_PREFIX):
         return list_built(root).get(key)
     if not key.startswith(MODELS_PREFIX):

@@ -15,7 +15,7 @@ from merging.models.formats import configs
 from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.configs import ADAPTER_WEIGHTS, WEIGHT_FILES, WEIGHT_SUFFIXES
-from merging.models.formats.integer_changes import is_integer_changes, open_changes
+from merging.models.formats.integer_changes import START_BYTES, is_integer_changes, open_changes
 from merging.models.formats.referenced_model import is_reference, open_reference
 from merging.models.formats.safetensors import MAX_HEADER_BYTES, SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
@@ -91,7 +91,7 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         raise CheckpointError(
             f"{file_name} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
-    if is_integer_changes(window.read_start(64)):
+    if is_integer_changes(window.read_start(START_BYTES)):
         os.close(descriptor)
         return open_changes(path, name, _open_canonical)
     is_safetensors = _is_safetensors(window) or _is_truncated_safetensors(window, path)

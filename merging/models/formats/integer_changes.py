@@ -29,17 +29,19 @@ from merging.base.text import first_few, printable
 from merging.models.checkpoint import Checkpoint
 from merging.models.digest_cache import DIGESTS
 from merging.models.model_references import PRETRAINED, model_file
-from merging.models.tensor_info import TensorInfo, dtype_name
+from merging.models.tensor_info import TensorInfo
 
 # Arrays besides the codes: two of text, and the scales.
 PRETRAINED_DIGEST, METADATA, SCALES = "digest_of_pretrained", "metadata", "scales"
 ARCHIVE_START = 30  # bytes before the name of the first member of a zip archive
+START_BYTES = 64  # of a file, by which it is recognized
+MAX_TEXT_BYTES = 1 << 22
 MAX_LEVELS = 127  # of int8 above and below zero
 OpenCheckpoint = Callable[[Path], Checkpoint]
 
 
 def is_integer_changes(start: bytes) -> bool:
-    """Whether a file with these first bytes, 64 or more, stores changes of a pretrained model."""
+    """Whether a file with these first ``START_BYTES`` bytes stores changes of a pretrained model."""
     return start[ARCHIVE_START:].startswith(f"{PRETRAINED_DIGEST}.npy".encode())
 
 
@@ -48,12 +50,29 @@ def write_changes(
 ) -> None:
     """Write an expert as changes of the pretrained model; fewer ``levels`` compress better and round more.
 
-    The largest change of a row gets the code ``levels`` or its negative, at most 127.
+    The largest change of a row gets the code ``levels`` or its negative. Tensors that do not change are left out.
+
+    Raises:
+        CheckpointError: levels are not 1 to 127, or the expert has other tensors than the pretrained model, or numbers
+            that are not finite.
     """
+    if not 1 <= levels <= MAX_LEVELS:
+        raise CheckpointError(f"Levels must be 1 to {MAX_LEVELS}; got {levels}.")
+    if mismatch := [
+        name for name, info in pretrained.infos.items()
+        if name not in expert.infos or expert.infos[name].shape != info.shape
+    ] + [name for name in expert.infos if name not in pretrained.infos]:  # fmt: skip
+        raise CheckpointError(
+            f"{expert.name} must have the pretrained model's tensors; it differs in {first_few(mismatch)}."
+        )
     arrays = {PRETRAINED_DIGEST: np.array(pretrained.digest), METADATA: np.array(json.dumps(dict(metadata)))}
-    scales_by_tensor = []
+    scales_by_tensor = [np.empty(0, np.float32)]
     for name in pretrained.infos:
         change = expert.read(name).to(torch.float32) - pretrained.read(name).to(torch.float32)
+        if not change.isfinite().all():
+            raise CheckpointError(f"{expert.name}: {name!r} has numbers that are not finite.")
+        if not change.any():
+            continue
         rows = change.reshape(len(change) if change.ndim > 1 else 1, -1)
         scales = (rows.abs().amax(dim=1) / levels).to(torch.float32)
         codes = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round().to(torch.int8)
@@ -77,6 +96,10 @@ def open_changes(path: Path, name: str, open_pretrained: OpenCheckpoint) -> Chec
             f"{printable(path.name)} stores changes of a pretrained model, which must be beside it under the name "
             f"{PRETRAINED}; it is missing."
         )
+    with base.open("rb") as file:
+        is_whole = not is_integer_changes(file.read(START_BYTES))
+    if not is_whole:
+        raise CheckpointError(f"{printable(base.name)} stores changes, too, and must be a whole pretrained model.")
     return IntegerChanges(path, name, open_pretrained(base))
 
 
@@ -95,10 +118,11 @@ class IntegerChanges(Checkpoint):
         self._fingerprint = path_fingerprint(path)
         with self._explain_errors():
             self._archive = Npz(path)
-            self.close = weakref.finalize(self, self._archive.close)
-            text = self._archive.read(METADATA)
-            digest = str(self._archive.read(PRETRAINED_DIGEST))
-        metadata = parse_json(str(text).encode(), self._file)
+        self.close = weakref.finalize(self, self._archive.close)
+        metadata, digest = (
+            parse_json(self._read_text(METADATA).encode(), self._file),
+            self._read_text(PRETRAINED_DIGEST),
+        )
         self.metadata = {key: value for key, value in metadata.items() if isinstance(value, str)}
         if digest != DIGESTS.digest(pretrained):
             raise CheckpointError(
@@ -119,10 +143,21 @@ class IntegerChanges(Checkpoint):
         except TaskError as error:
             raise CheckpointError(str(error)) from None
 
+    def _read_text(self, name: str) -> str:
+        """An array of a single text. Raises CheckpointError if it is something else."""
+        info = self._archive.infos.get(name)
+        if info is None or info.dtype.kind != "U" or info.shape or info.nbytes > MAX_TEXT_BYTES:
+            raise CheckpointError(f"{self._file} must have a text under {name!r}.")
+        try:
+            with self._explain_errors():
+                text = str(self._archive.read(name))
+            text.encode()
+        except (ValueError, SystemError):  # numbers that are no characters
+            raise CheckpointError(f"{self._file}: the text under {name!r} cannot be read.") from None
+        return text
+
     def _find_scales(self) -> dict[str, Tensor]:
         """{tensor that changes: its scales (rows,)}. Raises CheckpointError if they are not those of the tensors."""
-        with self._explain_errors():
-            scales = torch.from_numpy(self._archive.read(SCALES).copy())
         names = [key for key in self._archive.infos if key not in (PRETRAINED_DIGEST, METADATA, SCALES)]
         if unknown := [key for key in names if key not in self._pretrained.infos]:
             raise CheckpointError(
@@ -130,11 +165,16 @@ class IntegerChanges(Checkpoint):
             )
         shapes = [self._pretrained.infos[key].shape for key in names]
         rows = [shape[0] if len(shape) > 1 else 1 for shape in shapes]
-        if scales.dtype != torch.float32 or scales.shape != (sum(rows),):
+        info = self._archive.infos.get(SCALES)
+        if info is None or info.dtype != np.float32 or info.shape != (sum(rows),):
+            came = "none" if info is None else f"{info.dtype} {list(info.shape)}"
             raise CheckpointError(
-                f"{self._file} must have {sum(rows):,} scales of float32, one for each row; "
-                f"got {dtype_name(scales.dtype)} {list(scales.shape)}."
+                f"{self._file} must have {sum(rows):,} scales of float32, one for each row; got {came}."
             )
+        with self._explain_errors():
+            scales = torch.from_numpy(self._archive.read(SCALES).copy())
+        if not (scales.isfinite() & (scales >= 0)).all():
+            raise CheckpointError(f"{self._file}: scales must be finite and not negative.")
         return dict(zip(names, scales.split(rows), strict=True))
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
@@ -144,11 +184,16 @@ class IntegerChanges(Checkpoint):
         cached = self._last
         if cached is None or cached[0] != name:
             cached = self._last = (name, self._add_change(name))
-        return cached[1][start:stop]
+        return cached[1][start:stop].clone()
 
     def _add_change(self, name: str) -> Tensor:
         """A tensor of the expert, flat (n,) float32. Raises CheckpointError if its changes do not fit it."""
-        info, scales = self.infos[name], self._scales[name]
+        info, scales, stored = self.infos[name], self._scales[name], self._archive.infos[name]
+        if stored.dtype != np.uint8 or len(stored.shape) != 1 or stored.nbytes > 2 * info.numel + START_BYTES:
+            raise CheckpointError(
+                f"{self._file}: the codes of {name!r} must be at most {2 * info.numel + START_BYTES:,} bytes; "
+                f"got {stored.dtype} {list(stored.shape)}."
+            )
         with self._explain_errors():
             packed = self._archive.read(name).tobytes()
         try:
