@@ -318,10 +318,11 @@ def benchmark_models() -> ModelSet:
     from merging.sharing.catalog.model_set_store import ModelSet
 
     current = benchmark()
-    teams = {folder: team for team, folder in settings.BUNDLED_TEAMS.items()}
     title = f"Models of {current.folder.name}"
-    if current.folder in teams:
-        title = f"Bundled miniature CLIP{', gentle team' if teams[current.folder] else ''}"
+    if current.folder == settings.BUNDLED_FOLDER:
+        title = "Bundled miniature CLIP"
+    elif session_benchmark.is_bundled(current.folder):
+        title = f"Bundled miniature CLIP, {session_benchmark.team_in_words(current.folder)}"
     return ModelSet(title, current.pretrained, tuple(current.experts.items()))
 
 

@@ -85,9 +85,7 @@ def list_other_teams() -> list[Path]:
 def benchmark_in_words() -> str:
     """This session's benchmark in a sentence; untrusted text."""
     title = benchmark_title(benchmark_folder())
-    return (
-        f"the {title[0].lower()}{title[1:]}" if is_bundled() else f"the benchmark {benchmark_title(benchmark_folder())}"
-    )
+    return f"the {title[0].lower()}{title[1:]}" if is_bundled() else f"the benchmark {title}"
 
 
 def library_in_words() -> str:

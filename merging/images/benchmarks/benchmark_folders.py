@@ -51,8 +51,8 @@ def own_folder(name: str, root: Path) -> Path:
 def list_bundled() -> dict[str, Path]:
     """{key: folder} of the bundled benchmarks, one for each team of experts that is installed."""
     folders = {f"{BUNDLED}:{team}" if team else BUNDLED: folder for team, folder in settings.BUNDLED_TEAMS.items()}
-    keys = {key: SERVER if folder == settings.benchmark_folder() else key for key, folder in folders.items()}
-    return {keys[key]: folder for key, folder in folders.items() if is_benchmark(folder)}
+    server = settings.benchmark_folder()
+    return {SERVER if folder == server else key: folder for key, folder in folders.items() if is_benchmark(folder)}
 
 
 def list_built(root: Path) -> dict[str, Path]:
