@@ -65,7 +65,8 @@ def _draw_in_turn(sections: Sections) -> None:
     if page.url_path:  # so that tabs and the browser's history name the page
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
-        hand_area, job_area = st.container(key="in_hand"), st.container(key="jobs")
+        benchmark_area, hand_area = st.container(key="benchmark"), st.container(key="in_hand")
+        job_area = st.container(key="jobs")
         st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=chart_stage.PRESENT_HELP)
     page_parts.draw_style()
     player.enter_page(page.url_path)
@@ -81,6 +82,8 @@ def _draw_in_turn(sections: Sections) -> None:
         if missing := benchmark_choice.follow_link():
             benchmark_badge.draw_missing(missing)
         else:
+            with benchmark_area, contextlib.suppress(StoreError):
+                benchmark_badge.draw_badge()
             run_choice.enter_page()
             run_styles.follow_link()
             with contextlib.suppress(StoreError):  # there is no store, as the page itself reports
@@ -99,7 +102,6 @@ def _draw_in_turn(sections: Sections) -> None:
         from app.widgets.jobs.tray import draw_tray
 
         with contextlib.suppress(StoreError):  # there is no store, as the page itself reports
-            benchmark_badge.draw_badge()
             damaged_results.draw_notices()
             stored_reports.draw_problem(st.caption)  # in the sidebar of every page
             draw_tray()

@@ -14,6 +14,8 @@ measured of it; it works in the folder "library" of your own store, where a run 
 the library, or of those of ``--only``, it takes the runs that are finished in that store. learned.txt lists which of
 these presets the library has; the app computes the others on demand.
 
+``--team gentle`` rebuilds the library of the second team, in gentle/: fewer runs, none that learns.
+
 ``--workers``, or MERGESCOPE_WORKERS, says who computes, as for the commands: whole runs and measurements, trials and
 points of sweeps. What learns is added one after the other, and what is timed is measured here, by itself.
 """
@@ -29,6 +31,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 if __name__ == "__main__":
@@ -93,7 +96,8 @@ GRID = (("task_arithmetic_lwptv",), {"lwptv.prune_ratio": GRID_RATIOS, "task_ari
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTH_STEPS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
 DRM_COMPARED = ("drm_h", "drm_v", "ties_mean")
-SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = (  # presets, what is varied, title
+SweptPresets = tuple[tuple[str, ...], dict[str, tuple[float, ...]], str]  # presets, what is varied, title
+SWEEPS: tuple[SweptPresets, ...] = (
     (("task_arithmetic_lwptv", "ties_lwptv"), {"lwptv.prune_ratio": TENTH_STEPS}, ""),
     (("task_arithmetic", "task_arithmetic_lwptv"), {"task_arithmetic.scaling": TENTH_STEPS}, ""),
     GRID,
@@ -104,6 +108,12 @@ SWEEPS: tuple[tuple[tuple[str, ...], dict[str, tuple[float, ...]], str], ...] = 
         for key in DRM_COMPARED
     ),
 )  # fmt: skip
+FACTS_FILES = {  # folder of the library -> the file of facts that its entries have, if any
+    "runs": FACTS,
+    measurement_subject.FOLDER: measurement_store.FACTS,
+    points.FOLDER: points.FACTS,
+    sweep_storage.FOLDER: "",
+}
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
 EXPERT_MEASUREMENTS = ("signs", "pairs")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
@@ -132,6 +142,41 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
 )
 
 
+GENTLE = "gentle"
+GENTLE_RUNS = (  # what claims about merges that do not learn compare, and one of each other method
+    "weight_averaging", "task_arithmetic", "ties", "ties_mean", "consensus", "pcb", "model_stock", "emr", "drm_h",
+    "tsv_m", "iso_c", "wudi", "task_arithmetic_dare", "dare_ties", "task_arithmetic_lwptv", "ties_lwptv", "pcb_lwptv",
+    "lot", "regmean", "fisher", "cat", "tatr", "ties_tatr", "breadcrumbs", "ties_cat",
+    "task_arithmetic_lwptv_own_masks", "task_arithmetic_mean_abs_shared", "task_arithmetic_pwptv", "random_mask",
+    "lot_lwptv", "drm_h_lwptv",
+)  # fmt: skip
+GENTLE_MEASUREMENTS = (
+    ("drift", "task_arithmetic"), ("drift", "lot"), ("drift", "ties"), ("drift", "tsv_m"), ("ablation", "lot"),
+    *(("features", of) for of in FEATURES), ("tsne", "task_arithmetic"), ("signs", DRIFT[0]), ("pairs", DRIFT[0]),
+    ("exemplars", None), ("drm_ablations", None), ("task_counts", None),
+)  # fmt: skip
+GENTLE_SWEEPS = tuple((keys, axes, title) for keys, axes, title in SWEEPS if len(axes) == 1)
+
+
+class Plan(NamedTuple):
+    """What the library of a team of experts holds, and the benchmark's folder that it is in."""
+
+    folder: Path
+    runs: Sequence[Preset]
+    measurements: Sequence[tuple[str, str | None]]
+    sweeps: Sequence[Sweep]
+    joint_maps: Sequence[tuple[str, Sequence[str]]]
+
+
+def plan_library(benchmark: Benchmark) -> Plan:
+    """The plan of a bundled benchmark's library."""
+    if benchmark.folder == settings.BUNDLED_TEAMS[GENTLE]:
+        runs = [one for one in RUNS if one.key in GENTLE_RUNS]
+        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,)), ())
+    sweeps = plan_sweeps(benchmark, SWEEPS, LAMBDAS)
+    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, JOINT_MAPS)
+
+
 def main() -> None:
     """Build the library beside the old one, then swap; or add single runs to it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -142,8 +187,11 @@ def main() -> None:
     parser.add_argument(
         "--workers", default=settings.workers_setting(), metavar="SPEC", help="who computes (see docs/cluster.md)"
     )
+    parser.add_argument("--team", choices=settings.BUNDLED_TEAMS, default="", help="rebuild the library of this team")
     options = parser.parse_args()
-    benchmark = Benchmark.load()
+    benchmark = Benchmark.load(settings.BUNDLED_TEAMS[options.team])
+    if options.team and (options.only or options.place):
+        parser.error("The library of a team has no runs that learn; leave --only and --from out.")
     known = {one.key: one for one in (*PRESETS, *list_partners())}
     if missing := [key for key in options.only or () if key not in known]:
         parser.error(f"no preset is called {', '.join(missing)}; known: {', '.join(known)}")
@@ -155,7 +203,8 @@ def main() -> None:
             [known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark
         )
         sys.exit(0 if came == keys or not options.only else 1)
-    for key in options.only or [one.key for one in RUNS if one.key in LEARNING]:
+    learning = [] if options.team else [one.key for one in RUNS if one.key in LEARNING]
+    for key in options.only or learning:
         add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
         with open_pool(options.workers, on_workers.print_warning) as workers:
@@ -164,24 +213,25 @@ def main() -> None:
 
 def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
     """Build the library beside the old one, then swap; what learns is taken over."""
-    with tempfile.TemporaryDirectory(dir=settings.BUNDLED_FOLDER) as folder:
+    plan = plan_library(benchmark)
+    with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
         store = Store(Path(folder) / "new", libraries=(), dated=False)
-        library = Store(Path(folder) / "none", libraries=(settings.LIBRARY_FOLDER,))
+        library = Store(Path(folder) / "none", libraries=(plan.folder / "runs",))
         old = library if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         runs = {PRETRAINED: find_references(store, benchmark)[PRETRAINED]}
-        for one in RUNS:
+        for one in plan.runs:
             take_over(one, store, benchmark, library if one.key in LEARNING else old)
         if workers is not None:
             on_workers.compute_runs(
-                [one.recipe(benchmark.pretrained, benchmark.experts) for one in RUNS], store, benchmark, workers
+                [one.recipe(benchmark.pretrained, benchmark.experts) for one in plan.runs], store, benchmark, workers
             )
-        for number, preset in enumerate(RUNS):
-            print(f"[{number + 1}/{len(RUNS)}] ", end="")
+        for number, preset in enumerate(plan.runs):
+            print(f"[{number + 1}/{len(plan.runs)}] ", end="")
             run = build(preset, store, benchmark)
             doubled = SALIENCY in run.tables and edit_pairs.find_same_saliency(run, runs.values())
             runs[preset.key] = library_entries.without_saliency(run, store) if doubled else run
-        measured = [(kind, runs[key] if key else None) for kind, key in MEASUREMENTS]
+        measured = [(kind, runs[key] if key else None) for kind, key in plan.measurements]
         timed = {
             kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run.id if run else "")
         }
@@ -190,21 +240,16 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
         for kind, of in measured:
             if kind not in timed:
                 measure(kind, store, benchmark, of)
-        for kind, keys in JOINT_MAPS:
+        for kind, keys in plan.joint_maps:
             subject = join_run_ids(runs[key].id for key in keys)
             take_over_measurement(kind, store, benchmark, old, subject)
             measuring.measure(kind, store, benchmark, subject)
-        for wanted in plan_sweeps(benchmark):
-            compute_sweep(wanted, store, benchmark, old, workers)
-        for name, facts in {
-            "runs": FACTS,
-            measurement_subject.FOLDER: measurement_store.FACTS,
-            points.FOLDER: points.FACTS,
-        }.items():
-            library_entries.remove_seconds(store.root / name, facts)
-        library_entries.swap_folder(store.root / "runs", settings.LIBRARY_FOLDER)
-        for name in (measurement_subject.FOLDER, points.FOLDER, sweep_storage.FOLDER):
-            library_entries.swap_folder(store.root / name, settings.BUNDLED_FOLDER / name)
+        for wanted in plan.sweeps:
+            compute_sweep(wanted, store, benchmark, plan.folder if keep else None, workers)
+        for name, facts in FACTS_FILES.items():
+            if facts:
+                library_entries.remove_seconds(store.root / name, facts)
+            library_entries.swap_folder(store.root / name, plan.folder / name)
 
 
 def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
@@ -262,7 +307,7 @@ def complete_learned(keys: Sequence[str], benchmark: Benchmark) -> None:
 def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> None:
     """Copy the run of a preset, if there is one."""
     recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
-    if old is not None and (kept := old.find(open_inputs(recipe).run_id())):
+    if old is not None and (kept := old.find(open_inputs(recipe, benchmark=benchmark).run_id())):
         shutil.copytree(kept.path, store.root / "runs" / kept.id)
 
 
@@ -298,8 +343,8 @@ def measure(key: str, store: Store, benchmark: Benchmark, run: Run | None = None
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 
-def plan_sweeps(benchmark: Benchmark) -> list[Sweep]:
-    """The sweeps of the library: those of ``SWEEPS``, and the panels of DRM's Figure 7, one for each scaling."""
+def plan_sweeps(benchmark: Benchmark, swept: Sequence[SweptPresets], panel_scalings: Sequence[float]) -> list[Sweep]:
+    """The sweeps of a library: those of ``swept``, and the panels of DRM's Figure 7, one for each scaling."""
 
     def recipe(key: str) -> Recipe:
         return find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
@@ -314,7 +359,7 @@ def plan_sweeps(benchmark: Benchmark) -> list[Sweep]:
             images=0 if (keys, axes, title) == GRID else DEFAULT_IMAGES,
             title=title,
         )
-        for keys, axes, title in SWEEPS
+        for keys, axes, title in swept
     ]
     panels = [
         Sweep(
@@ -322,18 +367,18 @@ def plan_sweeps(benchmark: Benchmark) -> list[Sweep]:
             axes=(Axis("density", DENSITIES),),
             title=f"DRM Fig. 7: density of DRM-H, DRM-V and TIES at scaling {value:g}",
         )
-        for value in LAMBDAS
+        for value in panel_scalings
     ]
     return [*own, *panels]
 
 
 def compute_sweep(
-    wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None, workers: Workers | None = None
+    wanted: Sweep, store: Store, benchmark: Benchmark, library: Path | None, workers: Workers | None = None
 ) -> None:
-    """All points of a sweep."""
+    """All points of a sweep; those in the folder ``library`` are taken over."""
     started = time.monotonic()
-    for name in {one.name for one in sweep_session.plan_sweep(wanted, benchmark)} if old else ():
-        if (kept := settings.BUNDLED_FOLDER / points.FOLDER / name).is_dir():
+    for name in {one.name for one in sweep_session.plan_sweep(wanted, benchmark)} if library else ():
+        if (kept := library / points.FOLDER / name).is_dir():
             shutil.copytree(kept, points.points_folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
     sweep_storage.store_sweep(wanted, store)

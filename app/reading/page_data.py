@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from merging.study.run_queue import RunQueue
 
 SCORED_SPLIT = "reporting"  # scores on the other half, "choosing", serve only to choose values
-_PAGE_RUNS_KEY = "_page_runs"  # in the session: the stored runs, until the sidebar has drawn them
+_PAGE_RUNS_KEY = "_page_runs"  # in the session: {benchmark folder: stored runs}, until the sidebar has drawn them
 MAX_CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilobytes
 
 
@@ -121,13 +121,13 @@ def stored_runs() -> list[Run]:
     """Every stored run for this session's benchmark, read from disk; a page calls it once for each drawing."""
     benchmark_digest = current_digest()
     runs = [run for run in store().list_runs() if belongs_to_benchmark(run, benchmark_digest)]
-    st.session_state[_PAGE_RUNS_KEY] = runs
+    st.session_state.setdefault(_PAGE_RUNS_KEY, {})[session_benchmark.benchmark_folder()] = runs
     return runs
 
 
 def page_runs() -> list[Run]:
     """The stored runs as the page that is being drawn has read them; read from disk if it has not."""
-    runs: list[Run] | None = st.session_state.get(_PAGE_RUNS_KEY)
+    runs: list[Run] | None = st.session_state.get(_PAGE_RUNS_KEY, {}).get(session_benchmark.benchmark_folder())
     return stored_runs() if runs is None else runs
 
 
@@ -318,9 +318,11 @@ def benchmark_models() -> ModelSet:
     from merging.sharing.catalog.model_set_store import ModelSet
 
     current = benchmark()
-    title = (
-        "Bundled miniature CLIP" if current.folder == settings.BUNDLED_FOLDER else f"Models of {current.folder.name}"
-    )
+    title = f"Models of {current.folder.name}"
+    if current.folder == settings.BUNDLED_FOLDER:
+        title = "Bundled miniature CLIP"
+    elif session_benchmark.is_bundled(current.folder):
+        title = f"Bundled miniature CLIP, {session_benchmark.team_in_words(current.folder)}"
     return ModelSet(title, current.pretrained, tuple(current.experts.items()))
 
 

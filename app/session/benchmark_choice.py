@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from pathlib import Path
 
@@ -18,15 +19,28 @@ from merging.images.benchmarks.benchmark_folders import SERVER  # the key of the
 
 BENCHMARK_KEY, FOLDER_KEY, TYPED_FOLDERS_KEY = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
-_DOWNLOAD_FOLDER: ContextVar[Path | None] = ContextVar("benchmark", default=None)
+_FOLDER: ContextVar[Path | None] = ContextVar("benchmark", default=None)  # set: this folder, whatever the session's
+_TEAMS = {"": "first team", "gentle": "gentle team"}
 
 
 def benchmark_folder() -> Path:
     """The folder of the benchmark that this session works on."""
+    if folder := _FOLDER.get():
+        return folder
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
-        return _DOWNLOAD_FOLDER.get() or settings.benchmark_folder()
+        return settings.benchmark_folder()
     path = st.session_state.get(FOLDER_KEY)
     return path if isinstance(path, Path) else settings.benchmark_folder()
+
+
+@contextmanager
+def use_folder(folder: Path) -> Iterator[None]:
+    """Work on this benchmark while the block runs, whatever the session's is."""
+    token = _FOLDER.set(folder)
+    try:
+        yield
+    finally:
+        _FOLDER.reset(token)
 
 
 def bind_download(make_file: Callable[[], bytes]) -> Callable[[], bytes]:
@@ -34,8 +48,8 @@ def bind_download(make_file: Callable[[], bytes]) -> Callable[[], bytes]:
     folder = benchmark_folder()
 
     def make_on_benchmark() -> bytes:
-        _DOWNLOAD_FOLDER.set(folder)
-        return make_file()
+        with use_folder(folder):
+            return make_file()
 
     return lambda: copy_context().run(make_on_benchmark)
 
@@ -47,22 +61,39 @@ def current_key() -> str:
 
 def benchmark_title(folder: Path) -> str:
     """A benchmark's title; untrusted text."""
-    return "Bundled benchmark" if folder == settings.BUNDLED_FOLDER else folder.name
+    if folder == settings.BUNDLED_FOLDER:
+        return "Bundled benchmark"
+    return f"Bundled benchmark, {team_in_words(folder)}" if folder in settings.BUNDLED_TEAMS.values() else folder.name
 
 
-def is_bundled() -> bool:
-    """Whether this session works on the benchmark that comes with the program."""
-    return benchmark_folder() == settings.BUNDLED_FOLDER
+def team_in_words(folder: Path) -> str:
+    """The team of experts of a bundled benchmark."""
+    return next(_TEAMS[team] for team, one in settings.BUNDLED_TEAMS.items() if one == folder)
+
+
+def is_bundled(folder: Path | None = None) -> bool:
+    """Whether a benchmark comes with the program; by default, this session's."""
+    return (folder or benchmark_folder()) in settings.BUNDLED_TEAMS.values()
+
+
+def list_other_teams() -> list[Path]:
+    """The other bundled benchmarks, which have the same images and other experts; none on a user's benchmark."""
+    folders = benchmark_folders.list_bundled().values()
+    return [folder for folder in folders if folder != benchmark_folder()] if is_bundled() else []
 
 
 def benchmark_in_words() -> str:
     """This session's benchmark in a sentence; untrusted text."""
-    return "the bundled benchmark" if is_bundled() else f"the benchmark {benchmark_title(benchmark_folder())}"
+    title = benchmark_title(benchmark_folder())
+    return f"the {title[0].lower()}{title[1:]}" if is_bundled() else f"the benchmark {title}"
 
 
 def library_in_words() -> str:
     """The stored runs of this session's benchmark in two words; untrusted text."""
-    return "bundled library" if is_bundled() else f"benchmark {benchmark_title(benchmark_folder())}"
+    if is_bundled():
+        folder = benchmark_folder()
+        return "bundled library" if folder == settings.BUNDLED_FOLDER else f"{team_in_words(folder)}'s library"
+    return f"benchmark {benchmark_title(benchmark_folder())}"
 
 
 def follow_link() -> str:
@@ -97,6 +128,7 @@ def switch_benchmark(benchmark_key: str) -> None:
 
 
 def _set_benchmark(benchmark_key: str, path: Path) -> None:
+    benchmark_key = SERVER if path == settings.benchmark_folder() else benchmark_key
     st.session_state[BENCHMARK_KEY], st.session_state[FOLDER_KEY] = benchmark_key, path
     view_state.write_parameter(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
 

@@ -75,9 +75,7 @@ def claims_in_words(view: str, shown: Mapping[str, Comparison] | None = None) ->
     facts = shown or {}
     return ClaimsText(
         [
-            _make_line(claim, facts[claim.fact], PAGE_ORIGIN)
-            if claim.fact in facts
-            else _make_line(claim, paper_facts.compare_claim(claim), run_ids=paper_facts.list_claim_runs(claim))
+            _make_line(claim, facts[claim.fact], PAGE_ORIGIN) if claim.fact in facts else _make_library_line(claim)
             for claim in claims.claims_of_view(view)
         ]
     )
@@ -92,6 +90,22 @@ def _make_line(
     claim: Claim, comparison: Comparison | None, origin: str = "", run_ids: frozenset[str] | None = None
 ) -> ClaimLine:
     return ClaimLine(line_in_words(claim, comparison), claim_in_words(claim, comparison, origin), run_ids)
+
+
+def _make_library_line(claim: Claim) -> ClaimLine:
+    """The line of a claim with the numbers of the library, and with those of the other bundled team of experts."""
+    own = _make_line(claim, paper_facts.compare_claim(claim), run_ids=paper_facts.list_claim_runs(claim))
+    line, sentence = own.line, own.sentence
+    for team, comparison in paper_facts.compare_on_other_teams(claim):
+        verdict = judge(claim.direction, comparison)
+        if verdict is not Verdict.NOT_MEASURED:
+            shown = f"{OWN_MARK} {team}: {verdict}, {own_difference(comparison, verdict)}"
+            line += f" · {page_text.safe_text(shown, 200)}"
+            side = f"{_our_side(comparison, verdict, team).removesuffix('.')}: {verdict}."
+        else:
+            side = f"{team.capitalize()}: not measured."
+        sentence += f" {OWN_MARK} {page_text.safe_text(side, 600)}"
+    return ClaimLine(line, sentence, own.run_ids)
 
 
 def draw_printed_table(

@@ -10,6 +10,9 @@ from merging.base.text import printable
 
 BUNDLED_FOLDER = Path(__file__).resolve().parents[2] / "sample_data"
 LIBRARY_FOLDER = BUNDLED_FOLDER / "runs"
+# The bundled benchmarks by their teams of experts, who share images, heads and the pretrained model: the first team,
+# and one whose task vectors are smaller, because its fine-tuning was held near the pretrained weights.
+BUNDLED_TEAMS = {"": BUNDLED_FOLDER, "gentle": BUNDLED_FOLDER / "gentle"}
 STORE_VARIABLE = "MERGESCOPE_STORE"
 WORKERS_VARIABLE = "MERGESCOPE_WORKERS"  # empty (this process), 4 (processes), gpus, an address, module:function
 CERTIFICATES_VARIABLE = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates for TLS connections to workers

@@ -47,6 +47,7 @@ class Checkpoint(ABC):
     family: str = ""  # one of FAMILY_KEYS if the caller states it
     notes: tuple[str, ...] = ()  # sentences about changes that were made to open it
     cautions: tuple[str, ...] = ()  # sentences about oddities that the user should check
+    adds_changes: bool = False  # whether its tensors are a pretrained model's plus stored changes, added in float32
     folder: Path | None = None  # the folder of its file, which also has configurations and tokenizers; None in memory
 
     @abstractmethod

@@ -74,6 +74,7 @@ class CheckpointView(Checkpoint):
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, DerivedTensor], *, keeps_digest: bool) -> None:
         self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
         self.notes, self.cautions, self.folder = inner.notes, inner.cautions, inner.folder
+        self.adds_changes = inner.adds_changes
         self.inner, self._tensors, self._keeps_digest = inner, dict(tensors), keeps_digest
         self.infos = {name: derived.info for name, derived in tensors.items()}
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from merging.base.errors import CheckpointError, StoreError
-from merging.base.settings import BUNDLED_FOLDER, models_folders, store_root
+from merging.base.settings import BUNDLED_TEAMS, models_folders, store_root
 
-BUNDLED_PREFIX = "bundled:"  # in a recipe, "bundled:fashion" is the bundled benchmark's expert
+# "bundled:fashion" is an expert of the bundled benchmark, "bundled:gentle/fashion" one of its second team.
+BUNDLED_PREFIX = "bundled:"
+BUNDLED_PREFIXES = (*(f"{BUNDLED_PREFIX}{team}/" for team in BUNDLED_TEAMS if team), BUNDLED_PREFIX)
 MODELS_PREFIX = "models:"  # "models:clip/cars.pt" is cars.pt in the folder called clip of $MERGESCOPE_MODELS
 OWN_PREFIX = "own:"  # "own:mine/models/cars.safetensors" is in the user's benchmark called mine
 BENCHMARKS = "benchmarks"  # the folder of a store that holds the user's benchmarks
@@ -21,6 +23,7 @@ HUB_PREFIX = "hf-hub:"  # a model on huggingface.co, by organization/name
 PRETRAINED_TAG = re.compile(
     r"ViT-[\w-]{1,60}/[\w-]{1,60}"
 )  # open_clip's model/tag; it counts only if no such file exists
+MODEL_SUFFIXES = (".safetensors", ".npz", ".json")  # of a benchmark's models: whole, changes, a reference
 PRETRAINED = "pretrained"  # the key of the pretrained model among the inputs of a run
 EXPERTS = "experts/"  # the prefix of the experts' keys
 # The path of a snapshot in the Hub's cache names its repository and revision.
@@ -54,7 +57,7 @@ def strip_folders(reference: str) -> str:
         return f"{HUB_PREFIX}{snapshot[1]}/{snapshot[2]}@{snapshot[3]}"
     if PERSONAL_PATH.fullmatch(path):
         return PRIVATE_NAME
-    prefix = BUNDLED_PREFIX if path.startswith(BUNDLED_PREFIX) else ""
+    prefix = next((known for known in BUNDLED_PREFIXES if path.startswith(known)), "")
     last_part = DRIVE_PREFIX.sub("", re.split(r"[\\/]", path.removeprefix(prefix))[-1])
     return prefix + last_part if last_part else PRIVATE_NAME
 
@@ -92,7 +95,7 @@ def locate(reference: str, base: Path | None = None) -> Path:
     """The path that a reference in a recipe means; relative paths start at ``base`` (default: the current folder).
 
     Raises:
-        CheckpointError: the models folder is unknown, or the path leads out of its folder.
+        CheckpointError: the models folder or the bundled team is unknown, or the path leads out of its folder.
     """
     if reference.startswith(MODELS_PREFIX):
         return _locate_in_models_folder(reference.removeprefix(MODELS_PREFIX))
@@ -101,12 +104,35 @@ def locate(reference: str, base: Path | None = None) -> Path:
             store_root() / BENCHMARKS, reference.removeprefix(OWN_PREFIX), "the benchmarks made here"
         )
     if reference.startswith(BUNDLED_PREFIX):
-        name = reference.removeprefix(BUNDLED_PREFIX)
-        return BUNDLED_FOLDER / "models" / f"{Path(name).name}.safetensors"
+        team, _, name = reference.removeprefix(BUNDLED_PREFIX).rpartition("/")
+        if team not in BUNDLED_TEAMS:
+            raise CheckpointError(
+                f"There is no bundled team {team[:80]!r}; there is: {', '.join(filter(None, BUNDLED_TEAMS))}."
+            )
+        if not (folder := BUNDLED_TEAMS[team] / "models").is_dir():
+            raise CheckpointError(
+                f"The bundled team {team!r} is not in the installed package, which would be too large with it; run "
+                "Mergescope from a checkout of its repository."
+            )
+        return model_file(folder, name)
     path = Path(reference)
     if reference.startswith("~/"):
         path = path.expanduser()
     return path if path.is_absolute() else (base or Path.cwd()) / path
+
+
+def model_file(folder: Path, name: str) -> Path:
+    """The file of a model in a folder, whatever its format; if there is none, where a whole model would be."""
+    paths = [folder / f"{name}{suffix}" for suffix in MODEL_SUFFIXES]
+    return next((path for path in paths if path.is_file()), paths[0])
+
+
+def bundled_reference(folder: Path, name: str) -> str:
+    """The reference to a model of a bundled benchmark's folder; empty for other folders."""
+    for team, team_folder in BUNDLED_TEAMS.items():
+        if folder == team_folder:
+            return f"{BUNDLED_PREFIX}{team}{'/' if team else ''}{name}"
+    return ""
 
 
 def _locate_in_models_folder(reference: str) -> Path:

@@ -26,14 +26,20 @@ SEEDS_COLUMNS = {
 }  # fmt: skip
 # norm: of the task vectors, relative to the weights, the mean over experts (%); own and own_least: the accuracy of
 # experts on their own tasks, the mean and the least (%); claims and same: claims that are measured, and those with the
-# paper's direction; turned and lost: those that have it with this setting only, and with the stored experts only.
+# paper's direction; turned and lost: those that have it with this setting only, and with the stored experts only, of
+# which the significant ones have an interval of the change that excludes zero; n_in and n_out: the numbers of images.
+ACCURACIES = ("own", "experts_out", "task_arithmetic in", "task_arithmetic out")  # with 95 % intervals over images
 SETTINGS_COLUMNS = {
-    "setting": "str", "words": "str", "norm": "float64", "cosine": "float64", "own": "float64", "own_least": "float64",
-    "experts_out": "float64", "barrier": "float64", "task_arithmetic in": "float64", "task_arithmetic out": "float64",
-    "claims": "float64", "same": "float64", "turned": "float64", "lost": "float64",
+    "setting": "str", "words": "str", "norm": "float64", "cosine": "float64", "own_least": "float64",
+    **dict.fromkeys((f"{name}{end}" for name in ACCURACIES for end in ("", " low", " high")), "float64"),
+    "barrier": "float64", "n_in": "int64", "n_out": "int64", "claims": "int64", "same": "int64", "turned": "int64",
+    "turned_significant": "int64", "lost": "int64", "lost_significant": "int64",
 }  # fmt: skip
-CLAIMS_COLUMNS = {  # the difference of a claim's two values with its 95 % interval, in points
-    "setting": "str", "claim": "str", "difference": "float64", "low": "float64", "high": "float64", "verdict": "str",
+# difference: of a claim's two values; change: that difference minus the stored experts', paired by images; both with
+# their 95 % intervals, in points.
+CLAIMS_COLUMNS = {
+    "setting": "str", "claim": "str", "difference": "float64", "low": "float64", "high": "float64",
+    "change": "float64", "change_low": "float64", "change_high": "float64", "verdict": "str",
 }  # fmt: skip
 STORED, CONTROL = "stored", "seed1"  # the setting of the benchmark's own experts, and the same with another seed
 REFERENCES = ("Pretrained", "Own experts")  # rows that are no merges

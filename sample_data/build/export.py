@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -132,19 +133,23 @@ def list_altered(out: Path) -> list[str]:
     ]
 
 
-def write_manifest(out: Path) -> None:
-    """manifest.json: size and sha-256 of every generated file, and how it came to be."""
-    paths = sorted(path for pattern in GENERATED for path in out.glob(pattern))
-    files = {
+def hash_files(out: Path, patterns: Sequence[str]) -> dict[str, dict[str, str | int]]:
+    """{name: sha-256 and size in bytes} of the files of a benchmark that match these patterns."""
+    paths = sorted(path for pattern in patterns for path in out.glob(pattern))
+    return {
         path.relative_to(out).as_posix(): {
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
             "bytes": path.stat().st_size,
         }
         for path in paths
     }
+
+
+def write_manifest(out: Path) -> None:
+    """manifest.json: size and sha-256 of every generated file, and how it came to be."""
     content = {
         "version": 1,
-        "files": files,
+        "files": hash_files(out, GENERATED),
         "counts": {task.key: counts(task, out) for task in TASKS},
         "made_by": "python sample_data/make.py",
         "seeds": {"data": DATA_SEED, "pretraining": pretrain.SEED, "fine_tuning": finetune.SEED},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,6 +81,40 @@ class Stream:
         return parts
 
 
+def train(
+    learned: torch.nn.Module,
+    compute_features: Callable[[torch.Tensor], torch.Tensor],
+    stream: Stream,
+    heads: Sequence[torch.Tensor],
+    scale: float,
+    setting: Setting,
+    seed: int,
+) -> Iterator[tuple[float, torch.Tensor]]:
+    """Train the parameters of ``learned`` against frozen heads, step by step; yields each step's rate and loss.
+
+    ``heads`` are those of the stream's tasks, (classes, 96) each, on the device of ``learned``. ``compute_features``
+    turns normalized images (n, 3, 32, 32) into features (n, 96). ``seed`` is that of the augmentation.
+    """
+    shifts, device = torch.Generator().manual_seed(seed), heads[0].device
+    adam, parameters = optimizer([learned], setting.rate), list(learned.parameters())
+    for step in range(setting.steps):
+        rate = setting.rate * cosine(step, setting.steps, setting.steps // 10)
+        for group in adam.param_groups:
+            group["lr"] = rate
+        parts = stream.batch(setting.batch)
+        pixels = augment_images(torch.cat([part[1] for part in parts]).to(device), shifts)
+        features = nnf.normalize(compute_features(pixels), dim=-1).split([len(part[1]) for part in parts])
+        loss = sum(
+            nnf.cross_entropy(scale * own @ heads[k].T, labels.to(device), reduction="sum")
+            for own, (k, _, labels) in zip(features, parts, strict=True)
+        ) / len(pixels)
+        adam.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+        adam.step()
+        yield rate, loss.detach()
+
+
 def tune_tower(name: str, images: Path, work: Path, say: Callable[[str], None] = print, seed: int = SEED) -> Tower:
     """The tower tuned for one task, or for all of them under the name `multitask`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -90,24 +124,9 @@ def tune_tower(name: str, images: Path, work: Path, say: Callable[[str], None] =
     heads = [captions.head(task).detach().to(device) for task in tasks]
     scale, setting = float(captions.scale.detach()), setting_of(name)
     seed = zlib.crc32(f"{seed}/{name}".encode())
-    stream, shifts = Stream(images, tasks, seed), torch.Generator().manual_seed(seed)
-    adam, parameters = optimizer([tower], setting.rate), list(tower.parameters())
     started = time.monotonic()
-    for step in range(setting.steps):
-        for group in adam.param_groups:
-            group["lr"] = setting.rate * cosine(step, setting.steps, setting.steps // 10)
-        parts = stream.batch(setting.batch)
-        pixels = torch.cat([part[1] for part in parts]).to(device)
-        features = nnf.normalize(tower(augment_images(pixels, shifts)), dim=-1).split([len(part[1]) for part in parts])
-        loss = sum(
-            nnf.cross_entropy(scale * own @ heads[k].T, labels.to(device), reduction="sum")
-            for own, (k, _, labels) in zip(features, parts, strict=True)
-        ) / len(pixels)
-        adam.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, CLIP)
-        adam.step()
-        done = step + 1
+    training = train(tower, tower, Stream(images, tasks, seed), heads, scale, setting, seed)
+    for done, (_, loss) in enumerate(training, 1):
         if done == setting.steps or done % 200 == 0:
             left = (time.monotonic() - started) / done * (setting.steps - done)
             say(f"{name}: step {done}/{setting.steps} loss {loss.item():.3f} left {left:.0f} s")

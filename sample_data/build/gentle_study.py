@@ -24,8 +24,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from merging.base.settings import BUNDLED_FOLDER
 from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.paired_scores import find_interval
+from merging.images.benchmarks.resampled_tasks import resample_task
 from merging.images.image_encoder import Encoder
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.papers.claims import CLAIMS, Claim
@@ -38,7 +41,6 @@ from merging.study.trials.drm_ablations import CUT_PARAMETER, VARIANTS
 from merging.study.trials.exemplar_sensitivity import CANDIDATES, SEEDS
 from merging.study.trials.trial_merges import merge_in_memory
 from sample_data.build.gentle_tuning import (
-    SAMPLE_DATA,
     SETTINGS,
     TEAM,
     Setting,
@@ -49,7 +51,7 @@ from sample_data.build.gentle_tuning import (
 from sample_data.build.tasks import TASKS
 
 OUTSIDE = tuple(task.key for task in TASKS if not task.in_domain)
-HALF, DRAWS, SEED = "choosing", 10_000, 0
+HALF = "choosing"
 
 # Presets that are measured in and out of domain; those of the last line only for claims.
 PRESETS = (
@@ -164,48 +166,44 @@ def read_answers(folder: Path) -> dict[str, dict[str, np.ndarray]]:
 
 
 class Accuracies:
-    """Accuracies in percent of a setting's models: arrays of the measured value, then ``DRAWS`` bootstrap draws.
+    """Accuracies in percent of a setting's models: arrays of the measured value, then of those on resamples.
 
-    The draws resample the images of each task; all models answer the same images, so differences are paired.
+    All models answer the same images, which are resampled together, so that differences are paired, also those between
+    settings.
     """
 
     def __init__(self, found: Mapping[str, Mapping[str, np.ndarray]]) -> None:
         self._values: dict[tuple[str, str], np.ndarray] = {}
-        generator = np.random.default_rng(SEED)
+        self.n: dict[str, int] = {}  # images of each task
         for task in TEAM + OUTSIDE:
             names = [name for name, right in found.items() if task in right]
             right = np.stack([found[name][task] for name in names]).astype(float)  # (models, n)
-            n = right.shape[1]
-            times = np.stack([np.bincount(draw, minlength=n) for draw in generator.integers(0, n, (DRAWS, n))])
-            values = 100 / n * right @ np.vstack([np.ones(n), times]).T
+            self.n[task] = right.shape[1]
+            values = 100 * np.column_stack([right.mean(axis=1), resample_task(task, right)])
             self._values |= {(name, task): row for name, row in zip(names, values, strict=True)}
-
-    def has(self, name: str) -> bool:
-        """Whether a model is measured."""
-        return (name, TEAM[0]) in self._values
 
     def average(self, name: str, tasks: Sequence[str] = TEAM) -> np.ndarray:
         """A model's mean over tasks (1 + draws,)."""
         return np.mean([self._values[name, task] for task in tasks], axis=0)
 
-    def own(self) -> np.ndarray:
+    def list_own_accuracies(self) -> np.ndarray:
         """Each expert's accuracy on its own task (tasks, 1 + draws)."""
         return np.stack([self._values[f"expert {task}", task] for task in TEAM])
 
-    def lost(self, name: str) -> np.ndarray:
-        """What a merge loses against the own experts (tasks, 1 + draws)."""
-        return self.own() - np.stack([self._values[name, task] for task in TEAM])
+    def compute_losses(self, name: str) -> np.ndarray:
+        """The accuracy of each task's expert minus that of a merge (tasks, 1 + draws)."""
+        return self.list_own_accuracies() - np.stack([self._values[name, task] for task in TEAM])
 
-    def over_seeds(self, name: str) -> np.ndarray:
-        """The mean over samples of exemplars."""
+    def average_seeds(self, name: str) -> np.ndarray:
+        """A merge's mean over tasks and samples of exemplars (1 + draws,)."""
         return np.mean([self.average(f"{name} {seed}") for seed in SEEDS], axis=0)
 
-    def span(self, key: str) -> np.ndarray:
-        """The range of a merge's accuracy over densities."""
+    def compute_range(self, key: str) -> np.ndarray:
+        """The range of a merge's mean over tasks, over densities (1 + draws,)."""
         return np.ptp([self.average(f"{key} {density:g}") for density in DENSITIES], axis=0)
 
-    def pairs(self, key: str) -> np.ndarray:
-        """The mean over all teams of two experts, each on its own tasks."""
+    def average_pairs(self, key: str) -> np.ndarray:
+        """A merge's mean over all teams of two experts, each on its own tasks (1 + draws,)."""
         return np.mean([self.average(f"{key} {' '.join(two)}", two) for two in itertools.combinations(TEAM, 2)], axis=0)
 
 
@@ -214,66 +212,100 @@ def compare_claim(claim: Claim, at: Accuracies) -> tuple[np.ndarray, np.ndarray]
 
     Where the paper's claim is about eight experts, ours is about the team of four.
     """
-    given = dict(claim.arguments)
-    first, second = given.get("first"), given.get("second")
-    tasks = OUTSIDE if given.get("over") == "out" else TEAM
+    arguments = claim.arguments
+    first, second = arguments.get("first"), arguments.get("second")
+    tasks = OUTSIDE if arguments.get("over") == "out" else TEAM
     match claim.fact:
         case "accuracy" if {first, second} <= set(PRESETS):
             values = at.average(first, tasks), at.average(second, tasks)
         case "sweep":
-            names = [SWEPT[given["chain"][0], value] for value in (first, second)]
+            names = [SWEPT[arguments["chain"][0], value] for value in (first, second)]
             values = at.average(names[0], tasks), at.average(names[1], tasks)
         case "exemplars":
-            values = at.over_seeds(f"{given['method']} {first}"), at.over_seeds(f"{given['method']} {second}")
+            values = tuple(at.average_seeds(f"{arguments['method']} {count}") for count in (first, second))
         case "altered":
-            vectors, whole = at.over_seeds("altered False"), at.over_seeds("altered True")
-            values = vectors - whole, at.own().mean(axis=0) - vectors
+            vectors, whole = at.average_seeds("altered False"), at.average_seeds("altered True")
+            values = vectors - whole, at.list_own_accuracies().mean(axis=0) - vectors
         case "spread":
-            values = at.lost(first).std(axis=0, ddof=1), at.lost(second).std(axis=0, ddof=1)
+            values = at.compute_losses(first).std(axis=0, ddof=1), at.compute_losses(second).std(axis=0, ddof=1)
         case "range":
-            values = at.span("drm_h"), at.span("ties_mean")
-        case "counts" if given["size"] == 2:
-            values = at.pairs("drm_h"), at.pairs(OTHERS[second])
+            values = at.compute_range("drm_h"), at.compute_range("ties_mean")
+        case "counts" if arguments["size"] == 2:
+            values = at.average_pairs("drm_h"), at.average_pairs(OTHERS[second])
         case "counts":
             values = at.average("drm_h"), at.average(OTHERS[second])
         case "ranks":
             values = at.average("ranks"), at.average("drm_h")
         case "drm":
-            values = at.average("drm_h"), at.average(given["variant"])
+            values = at.average("drm_h"), at.average(arguments["variant"])
         case "ablation":
-            values = at.average("lot"), at.average(given["kind"])
+            values = at.average("lot"), at.average(arguments["kind"])
         case _:
             return None
     return values
 
 
-def judge_claims(setting: Setting, at: Accuracies) -> list[dict[str, Any]]:
-    """A row for each claim that is measured, with the percentile interval of the difference and the verdict."""
-    rows = []
+def compare_claims(setting: Setting, at: Accuracies) -> dict[str, np.ndarray]:
+    """{claim: its two values and their difference (3, 1 + draws)} of the claims that ``compare_claim`` compares.
+
+    Raises:
+        ValueError: a claim needs a merge that is not measured.
+    """
+    found = {}
     for claim in CLAIMS:
         try:
             values = compare_claim(claim, at)
-        except KeyError:  # a merge is not measured yet
+        except KeyError as missing:
+            raise ValueError(f"{setting.key}: claim {claim.key} needs {missing}, which is not measured.") from missing
+        if values is not None:
+            found[claim.key] = np.stack([*values, values[0] - values[1]])
+    return found
+
+
+def judge_claims(
+    setting: Setting, compared: Mapping[str, np.ndarray], stored: Mapping[str, np.ndarray]
+) -> list[dict[str, Any]]:
+    """A row for each claim, with the intervals of its difference, and of the change of that from the stored experts'.
+
+    Both arguments are from ``compare_claims``; the changes are paired by images.
+    """
+    rows = []
+    for claim in CLAIMS:
+        if claim.key not in compared:
             continue
-        if values is None:
-            continue
-        difference = values[0] - values[1]
-        low, high = np.percentile(difference[1:], (2.5, 97.5))
-        ours = Comparison(
-            first=values[0][0], second=values[1][0], difference=difference[0], low=low, high=high, sample=HALF
-        )
-        found = {"first": ours.first, "second": ours.second, "difference": ours.difference, "low": low, "high": high}
-        rows.append(
-            {"setting": setting.key, "claim": claim.key, "paper_direction": claim.direction}
-            | {name: round(float(value), 2) for name, value in found.items()}
-            | {"verdict": judge(claim.direction, ours).value}
-        )
+        first, second, difference = compared[claim.key]
+        change = difference - stored[claim.key][2]
+        low, high = find_interval(difference[1:])
+        change_low, change_high = find_interval(change[1:])
+        found = {
+            "first": first[0], "second": second[0], "difference": difference[0], "low": low, "high": high,
+            "change": change[0], "change_low": change_low, "change_high": change_high,
+        }  # fmt: skip
+        found = {name: round(float(value), 2) + 0.0 for name, value in found.items()}  # + 0.0 makes -0.0 0.0
+        names = ("first", "second", "difference", "low", "high")
+        verdict = judge(claim.direction, Comparison(**{name: found[name] for name in names}, sample=HALF))
+        about = {"setting": setting.key, "claim": claim.key, "paper_direction": claim.direction}
+        rows.append(about | found | {"verdict": verdict.value})
     return rows
+
+
+def count_claims(rows: Sequence[Mapping[str, Any]], stored: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """How many claims a setting has, and how many of them it turns and loses against the stored experts.
+
+    Both arguments are from ``judge_claims``. A turned or lost claim is significant if the interval of its change
+    excludes zero.
+    """
+    same, stored_same = (np.array([row["verdict"] == Verdict.SAME for row in each]) for each in (rows, stored))
+    significant = np.array([row["change_low"] > 0 or row["change_high"] < 0 for row in rows])
+    turned, lost = same & ~stored_same, stored_same & ~same
+    counts = {"same": same, "turned": turned, "turned_significant": turned & significant}
+    counts |= {"lost": lost, "lost_significant": lost & significant}
+    return {"claims": len(rows)} | {name: int(each.sum()) for name, each in counts.items()}
 
 
 def measure_line(at: Accuracies) -> dict[str, float]:
     """Own accuracy along the line, the mean over tasks, and the largest fall of a task below the line's chord."""
-    paths = {0.0: [at.average("pretrained", [key])[0] for key in TEAM], 1.0: list(at.own()[:, 0])}
+    paths = {0.0: [at.average("pretrained", [key])[0] for key in TEAM], 1.0: list(at.list_own_accuracies()[:, 0])}
     paths |= {share: [at.average(f"line {key} {share:g}", [key])[0] for key in TEAM] for share in LINE}
     start, end = np.array(paths[0.0]), np.array(paths[1.0])
     falls = [start + share * (end - start) - paths[share] for share in LINE if share < 1]
@@ -282,42 +314,51 @@ def measure_line(at: Accuracies) -> dict[str, float]:
     return means | {"barrier": float(barriers.max())}
 
 
+def _add_interval(name: str, values: np.ndarray) -> dict[str, float]:
+    """A measured value with the ends of its interval, from values (1 + draws,)."""
+    low, high = find_interval(values[1:])
+    return {name: values[0], f"{name} low": low, f"{name} high": high}
+
+
 def describe_setting(setting: Setting, folder: Path, at: Accuracies) -> dict[str, Any]:
     """The row of a setting: how it was trained, its task vectors, its experts, and its merges in and out of domain."""
     seconds = []
     for key in TEAM:
         with safe_open(folder / f"models/{key}.safetensors", "pt") as file:
             seconds.append(float(file.metadata()["seconds"]))
-    own = at.own()[:, 0]
+    own = at.list_own_accuracies()
     found = {"seconds_per_expert": float(np.mean(seconds)), **measure_vectors(folder)}
-    found |= {f"own_{key}": value for key, value in zip(TEAM, own, strict=True)}
-    found |= {"own": own.mean(), "own_least": own.min()}
-    found["experts_out"] = np.mean([at.average(f"expert {key}", OUTSIDE)[0] for key in TEAM])
+    found |= {f"own_{key}": value for key, value in zip(TEAM, own[:, 0], strict=True)}
+    found |= _add_interval("own", own.mean(axis=0)) | {"own_least": own[:, 0].min()}
+    found |= _add_interval("experts_out", np.mean([at.average(f"expert {key}", OUTSIDE) for key in TEAM], axis=0))
     found |= measure_line(at)
-    for name in filter(at.has, ("pretrained", *PRESETS, FASTER_WUDI)):
+    for name in ("pretrained", *PRESETS, FASTER_WUDI):
         found |= {f"{name} in": at.average(name)[0], f"{name} out": at.average(name, OUTSIDE)[0]}
+    for part, tasks in (("in", TEAM), ("out", OUTSIDE)):
+        found |= _add_interval(f"task_arithmetic {part}", at.average("task_arithmetic", tasks))
+        found[f"n_{part}"] = sum(at.n[task] for task in tasks)
     digits = {"linear_change": 6, "cosine": 4}
-    rounded = {name: round(float(value), digits.get(name, 2)) for name, value in found.items()}
+    rounded = {
+        name: value if isinstance(value, int) else round(float(value), digits.get(name, 2))
+        for name, value in found.items()
+    }
     return {"setting": setting.key, **{k: v for k, v in vars(setting).items() if k != "key"}, **rounded}
 
 
 def write_tables(folders: Mapping[Setting, Path]) -> None:
-    """Write the tables of these settings, the stored experts first: what is not measured yet is left out."""
-    rows, claims = [], []
-    stored: dict[str, bool] = {}
+    """Write the tables of these settings, the stored experts first."""
+    settings, claims = [], []
     for setting, folder in folders.items():
         at = Accuracies(read_answers(folder))
-        verdicts = judge_claims(setting, at)
-        claims += verdicts
-        agrees = {each["claim"]: each["verdict"] == Verdict.SAME for each in verdicts}
-        stored = stored or agrees
-        turned = sum(agrees[key] and not stored[key] for key in agrees)
-        lost = sum(stored[key] and not agrees[key] for key in agrees)
-        row = describe_setting(setting, folder, at)
-        rows.append(row | {"claims": len(agrees), "same": sum(agrees.values()), "turned": turned, "lost": lost})
-        print({name: rows[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
-    pd.DataFrame(rows).to_csv(SAMPLE_DATA / training_tables.SETTINGS, index=False)
-    pd.DataFrame(claims).to_csv(SAMPLE_DATA / training_tables.SETTING_CLAIMS, index=False)
+        compared = compare_claims(setting, at)
+        if setting.key == training_tables.STORED:
+            stored, stored_rows = compared, judge_claims(setting, compared, compared)
+        rows = judge_claims(setting, compared, stored)
+        claims += rows
+        settings.append(describe_setting(setting, folder, at) | count_claims(rows, stored_rows))
+        print({name: settings[-1][name] for name in ("setting", "norm", "own", "own_least", "same", "turned", "lost")})
+    pd.DataFrame(settings).to_csv(BUNDLED_FOLDER / training_tables.SETTINGS, index=False)
+    pd.DataFrame(claims).to_csv(BUNDLED_FOLDER / training_tables.SETTING_CLAIMS, index=False)
 
 
 def main() -> None:

@@ -6,13 +6,11 @@ python -m sample_data.build.gentle_tables
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import pandas as pd
 
+from merging.base.settings import BUNDLED_FOLDER
 from merging.study.training_tables import SETTINGS
-
-SAMPLE_DATA = Path(__file__).resolve().parents[1]
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -24,12 +22,12 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def format_settings(study: pd.DataFrame) -> str:
     """Each setting's task vectors, experts and claims."""
     head = ("setting", "relative norm, %", "change of a scalar", "cosine", "own task, % (least)", "experts out, %",
-            "barrier", "at 1.25, %", "same", "turned", "lost")  # fmt: skip
+            "barrier", "at 1.25, %", "same", "turned (significant)", "lost (significant)")  # fmt: skip
     rows = [
         (row.words, f"{row.norm:.2f}", f"{row.linear_change:.1e}", f"{row.cosine:.3f}",
          f"{row.own:.1f} ({row.own_least:.1f})", f"{row.experts_out:.1f}", f"{row.barrier:.1f}",
          f"{row['line_1.25']:.1f}", f"{row.same:.0f} of {row.claims:.0f}",
-            f"{row.turned:.0f}", f"{row.lost:.0f}")
+         f"{row.turned:.0f} ({row.turned_significant:.0f})", f"{row.lost:.0f} ({row.lost_significant:.0f})")
         for _, row in study.iterrows()
     ]  # fmt: skip
     return format_table(head, rows)
@@ -37,7 +35,7 @@ def format_settings(study: pd.DataFrame) -> str:
 
 def main() -> None:
     """Print the table."""
-    print(format_settings(pd.read_csv(SAMPLE_DATA / SETTINGS)))
+    print(format_settings(pd.read_csv(BUNDLED_FOLDER / SETTINGS)))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,11 +15,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.func import functional_call
 
+from merging.base.settings import BUNDLED_FOLDER
+from merging.study.training_tables import CONTROL, STORED
 from sample_data.build import corpus, export, finetune
-from sample_data.build.network import Tower, augment_images, cosine, optimizer
+from sample_data.build.network import Tower
 from sample_data.build.tasks import BY_KEY
 
-SAMPLE_DATA = Path(__file__).resolve().parents[1]
 TEAM = ("street", "signs", "textures", "flags")
 LORA_ENDINGS = ("in_proj_weight", "out_proj.weight", "c_fc.weight", "c_proj.weight")  # the linear weights of a block
 
@@ -42,15 +43,14 @@ class Setting:
     seed: int = finetune.SEED
 
 
-STORED = Setting("stored", "the stored experts")
 SETTINGS = (
-    STORED,
+    Setting(STORED, "the stored experts"),
     Setting("third", "rate / 3", rate=1 / 3),
     Setting("quarter", "a quarter of the steps", steps=0.25),
     Setting("lora16", "LoRA, rank 16, rate x 3", rate=3.0, rank=16),
     Setting("pull", "decay of 300 toward the pretrained weights", pull=300.0),
     Setting("pull150", "decay of 150 toward the pretrained weights", pull=150.0),
-    Setting("seed1", "as the stored experts, with seed 1", seed=1),
+    Setting(CONTROL, "as the stored experts, with seed 1", seed=1),
 )
 
 
@@ -76,49 +76,41 @@ def read_tower(path: Path) -> dict[str, torch.Tensor]:
 
 
 def tune_expert(setting: Setting, key: str, images: Path) -> dict[str, torch.Tensor]:
-    """The weights of one task's expert: ``finetune.tune_tower`` from the stored pretrained model and head."""
-    base = read_tower(SAMPLE_DATA / "models/pretrained.safetensors")
-    heads = load_file(SAMPLE_DATA / "heads.safetensors")
-    own, tower = finetune.EXPERTS[key], Tower()
+    """The weights of one task's expert: ``finetune.train`` from the stored pretrained model and head."""
+    base = read_tower(BUNDLED_FOLDER / "models/pretrained.safetensors")
+    heads = load_file(BUNDLED_FOLDER / "heads.safetensors")
+    stored, tower = finetune.EXPERTS[key], Tower()
     tower.load_state_dict(base)
-    rate, steps = own.rate * setting.rate, round(own.steps * setting.steps)
+    scaled = replace(stored, rate=stored.rate * setting.rate, steps=round(stored.steps * setting.steps))
     seed = zlib.crc32(f"{setting.seed}/{key}".encode())
     torch.manual_seed(seed)
-    stream, shifts = finetune.Stream(images, (BY_KEY[key],), seed), torch.Generator().manual_seed(seed)
+    stream = finetune.Stream(images, (BY_KEY[key],), seed)
     updates = Adapted(tower, setting.rank) if setting.rank else None
-    learned = updates or tower
-    adam, parameters = optimizer([learned], rate), list(learned.parameters())
-    for step in range(steps):
-        now = rate * cosine(step, steps, steps // 10)
-        for group in adam.param_groups:
-            group["lr"] = now
-        ((_, pixels, labels),) = stream.batch(own.batch)
-        pixels = augment_images(pixels, shifts)
-        features = functional_call(tower, updates.add_to(base), (pixels,)) if updates else tower(pixels)
-        logits = heads["logit_scale"] * nnf.normalize(features, dim=-1) @ heads[key].T
-        adam.zero_grad()
-        nnf.cross_entropy(logits, labels).backward()
-        torch.nn.utils.clip_grad_norm_(parameters, finetune.CLIP)
-        adam.step()
+
+    def compute_features(pixels: torch.Tensor) -> torch.Tensor:
+        return functional_call(tower, updates.add_to(base), (pixels,)) if updates else tower(pixels)
+
+    scale = float(heads["logit_scale"])
+    for rate, _ in finetune.train(updates or tower, compute_features, stream, [heads[key]], scale, scaled, seed):
         if setting.pull:
             with torch.no_grad():
                 for name, value in tower.named_parameters():
-                    value.lerp_(base[name], now * setting.pull)
+                    value.lerp_(base[name], rate * setting.pull)
     return {name: value.detach() for name, value in (updates.add_to(base) if updates else tower.state_dict()).items()}
 
 
-def prepare_experts(setting: Setting, store: Path) -> Path:
-    """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and four experts."""
+def prepare_experts(setting: Setting, store: Path, team: tuple[str, ...] = TEAM) -> Path:
+    """The folder of a setting's benchmark: the bundled images and heads, the pretrained model and a team of experts."""
     folder = store / setting.key
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    export.copy_images(SAMPLE_DATA, folder)
-    shutil.copyfile(SAMPLE_DATA / "heads.safetensors", folder / "heads.safetensors")
-    for name in ("pretrained", *TEAM):
+    export.copy_images(BUNDLED_FOLDER, folder)
+    shutil.copyfile(BUNDLED_FOLDER / "heads.safetensors", folder / "heads.safetensors")
+    for name in ("pretrained", *team):
         path = folder / f"models/{name}.safetensors"
         if path.exists():
             continue
-        started, source = time.process_time(), SAMPLE_DATA / f"models/{name}.safetensors"
-        is_stored = setting == STORED or name == "pretrained"
+        started, source = time.process_time(), BUNDLED_FOLDER / f"models/{name}.safetensors"
+        is_stored = setting.key == STORED or name == "pretrained"
         weights = read_tower(source) if is_stored else tune_expert(setting, name, store / "images")
         seconds = 0.0 if is_stored else time.process_time() - started
         with safe_open(source, "pt") as file:

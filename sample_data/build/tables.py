@@ -5,6 +5,7 @@ python -m sample_data.build.tables
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -15,7 +16,8 @@ import pandas as pd
 from merging.base import settings
 from merging.engine.outputs import MERGED
 from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
-from merging.images.benchmarks.metrics import wilson
+from merging.images.benchmarks.metrics import summarize, wilson
+from merging.models.formats.model_sources import open_checkpoint
 from merging.models.model_references import PRETRAINED
 from merging.recipes.presets import find_preset
 from merging.study.analysis import measurement_store as stored_measurements
@@ -33,6 +35,12 @@ DRIFT = {  # label: preset
     "TIES, sum, 0.3": "ties",
     "LOT, 64 exemplars, 1.2": "lot",
 }
+
+
+TEAM_MERGES = (
+    "weight_averaging", "task_arithmetic", "task_arithmetic_lwptv", "ties", "dare_ties", "pcb", "drm_h", "tsv_m",
+    "wudi", "lot", "cat", "tatr", "regmean",
+)  # fmt: skip
 
 
 def one_decimal(share: Fraction) -> str:
@@ -108,6 +116,38 @@ def drift(store: Store, benchmark: Benchmark) -> Iterator[str]:
         yield f"| {label} | {' '.join(f'{mean:.3f}' for mean in rows.groupby('position')['cosine'].mean())} |"
 
 
+def team_experts(stored: Sequence[StoredScores], benchmarks: Sequence[Benchmark]) -> Iterator[str]:
+    """For each expert: the relative norm of its task vector in percent, and its own accuracy, in both teams."""
+    for key in stored[0].inside:
+        norms = [f"{measure_norm(benchmark, key):.1f}" for benchmark in benchmarks]
+        own = [_with_interval(*one.counts[key][key]) for one in stored]
+        yield f"| {key} | {' | '.join([*norms, *own])} |"
+
+
+def measure_norm(benchmark: Benchmark, key: str) -> float:
+    """The norm of an expert's task vector over that of the pretrained weights, in percent."""
+    base, tuned = (open_checkpoint(model).state_dict() for model in (benchmark.pretrained, benchmark.experts[key]))
+    change = math.fsum(float((tuned[name].double() - value.double()).square().sum()) for name, value in base.items())
+    return 100 * math.sqrt(change / math.fsum(float(value.double().square().sum()) for value in base.values()))
+
+
+def team_merges(
+    stored: Sequence[StoredScores], stores: Sequence[Store], benchmarks: Sequence[Benchmark]
+) -> Iterator[str]:
+    """Accuracy of merges in and out of domain, in both teams, below that of the experts."""
+    experts = [one_decimal(share) for one in stored for share in (one.own, one.experts_outside)]
+    yield f"| experts, each on its own task | {' | '.join(experts)} |"
+    for key in TEAM_MERGES:
+        cells = []
+        for store, benchmark in zip(stores, benchmarks, strict=True):
+            recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
+            run = store.get_run(open_inputs(recipe, benchmark=benchmark).run_id())
+            assert run.scores is not None
+            found = summarize(run.scores, run.experts)
+            cells += [f"{100 * found.in_domain:.1f}", f"{100 * found.out_of_domain:.1f}"]
+        yield f"| {find_preset(key).title} | {' | '.join(cells)} |"
+
+
 def bounds(stored: StoredScores) -> Mapping[str, str]:
     """Measured quantities of single models in the table of floors and goals, by their name there."""
     least = min(stored.average(key, [key]) for key in stored.inside)
@@ -124,11 +164,15 @@ def bounds(stored: StoredScores) -> Mapping[str, str]:
 
 def main() -> None:
     """Print the tables."""
-    benchmark = Benchmark.load()
+    benchmarks = [Benchmark.load(folder) for folder in settings.BUNDLED_TEAMS.values()]
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder), libraries=(settings.LIBRARY_FOLDER,))
-        stored = StoredScores(store, benchmark)
-        tables = single_models(stored), merges(stored, scalings.read(settings.BUNDLED_FOLDER)), drift(store, benchmark)
+        stores = [Store(Path(folder), libraries=(benchmark.folder / "runs",)) for benchmark in benchmarks]
+        both = [StoredScores(*pair) for pair in zip(stores, benchmarks, strict=True)]
+        stored, store, benchmark = both[0], stores[0], benchmarks[0]
+        tables = (
+            single_models(stored), merges(stored, scalings.read(settings.BUNDLED_FOLDER)), drift(store, benchmark),
+            team_experts(both, benchmarks), team_merges(both, stores, benchmarks),
+        )  # fmt: skip
         for lines in tables:
             print(*lines, sep="\n", end="\n\n")
 

@@ -82,7 +82,8 @@ def test_the_bundled_state(open_app: Any, library: Path) -> None:
     said = words(at)
     assert "With an expert" in said and "Out of domain for every merge" in said
     assert "No data set was found" in said
-    assert at.selectbox(key="benchmark_picked").options == [library.name]
+    bundled = ["Bundled benchmark", "Bundled benchmark, gentle team"]
+    assert at.selectbox(key="benchmark_picked").options == [library.name, *bundled]
 
 
 def test_without_a_benchmark_one_can_be_made(open_app: Any, mine: str, tmp_path: Path) -> None:

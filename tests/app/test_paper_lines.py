@@ -133,6 +133,17 @@ def test_a_claim_that_is_not_shown_says_what_was_tried(open_app: Any) -> None:
     assert tried_settings.tried_in_words(claims["lwptv_adamerging_layers"], Verdict.OTHER) == ""  # not tried
 
 
+def test_what_the_stored_experts_show_too_is_not_credited_to_other_settings(open_app: Any) -> None:
+    open_app("home", settings.BUNDLED_FOLDER)
+    table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
+    stored = set(table.query("setting == 'stored' and verdict == @Verdict.SAME")["claim"])
+    tried = {one.key: one for one in CLAIMS if one.key in set(table["claim"])}
+    said = {key: tried_settings.tried_in_words(one, Verdict.NOT_REPRODUCED) for key, one in tried.items()}
+    assert {key for key, text in said.items() if text.endswith("; the four stored experts show it, too.")} == stored
+    assert {key for key, text in said.items() if "stored experts" in text} == stored
+    assert "lot_consistency" in stored and len(stored) < len(tried)
+
+
 def test_a_claim_is_one_line_with_a_mark_both_differences_and_the_interval() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
     said = paper_line.line_in_words(claim("lwptv_without_score"), ours).replace("\\", "")
@@ -149,6 +160,25 @@ def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     pairs = [(claim("drm_pruning"), None), (claim("drm_election"), None)]
     assert len(paper_line.compare_claims(pairs).split("\n\n")) == 3
     assert paper_line.compare_claims([]) == "" == paper_line.claims_in_words(f"sweeps/{EXPERTS}")
+
+
+def test_the_training_view_marks_what_has_changed_and_shows_whole_claims(open_app: Any) -> None:
+    table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
+    verdicts, low, high = (
+        table.pivot(index="claim", columns="setting", values=name) for name in ("verdict", "change_low", "change_high")
+    )
+    changed, same = (low > 0) | (high < 0), verdicts == Verdict.SAME
+    turned = same.drop(columns=["stored", "seed1"]).mask(same["stored"], False)
+    at = open_app("scores", settings.BUNDLED_FOLDER, scores_view="training")
+    assert not at.exception
+    assert (
+        f"Of {turned.to_numpy().sum()} turned claims in {turned.shape[1]} other settings, "
+        f"{(turned & changed[turned.columns]).to_numpy().sum()} have a difference that has changed significantly"
+    ) in words(at)
+    (shown,) = (one.value for one in at.table if "the stored experts" in one.value)
+    one = claim("lot_altered")
+    assert f"{one.topic}: {one.first} against {one.second}" in set(shown.iloc[:, 0]) and len(shown) == len(verdicts)
+    assert sum(shown[name].str.endswith("Δ").sum() for name in shown.columns[2:]) == changed.to_numpy().sum()
 
 
 PAGES = [

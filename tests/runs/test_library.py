@@ -38,7 +38,7 @@ from sample_data.library import (
     RUNS,
     add,
     copy_finished_runs,
-    plan_sweeps,
+    plan_library,
 )
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
@@ -89,8 +89,8 @@ def test_every_measurement_is_there_and_not_stale(benchmark, store):
 
 
 def test_every_sweep_is_there_and_complete(benchmark, store):
-    assert set(sweep_storage.list_sweeps(store)) == {wanted.id for wanted in plan_sweeps(benchmark)}
-    for wanted in plan_sweeps(benchmark):
+    assert set(sweep_storage.list_sweeps(store)) == {wanted.id for wanted in plan_library(benchmark).sweeps}
+    for wanted in plan_library(benchmark).sweeps:
         planned, sample = sweep_session.plan_sweep(wanted, benchmark), wanted.sample.normalize_on(benchmark)
         found = KnownPoints(planned, store, benchmark, sample).read_points().values()
         assert len(found) == len({one.name for one in planned})
@@ -117,7 +117,7 @@ def test_answers_of_every_run_give_exactly_its_scores(benchmark, store):
 
 
 def test_predictions_of_every_point_give_its_scores(benchmark, store):
-    for wanted in plan_sweeps(benchmark):
+    for wanted in plan_library(benchmark).sweeps:
         planned, sample = sweep_session.plan_sweep(wanted, benchmark), wanted.sample.normalize_on(benchmark)
         sampled = points.SampledBenchmark.from_benchmark(benchmark, sample)
         found = KnownPoints(planned, store, benchmark, sample).read_points()

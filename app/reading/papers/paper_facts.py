@@ -45,6 +45,15 @@ def compare_claim(claim: Claim) -> Comparison | None:
     return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
 
 
+def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
+    """Each other bundled team in words, and its side of a claim; empty on a user's benchmark."""
+    compared = []
+    for folder in session_benchmark.list_other_teams():
+        with session_benchmark.use_folder(folder):
+            compared.append((session_benchmark.team_in_words(folder), compare_claim(claim)))
+    return compared
+
+
 def list_claim_runs(claim: Claim) -> frozenset[str] | None:
     """Ids of the stored runs whose numbers a claim compares; None if it compares something else than single runs."""
     return _list_runs_cached(claim.key, page_data.current_digest(), _store_state(), claim)

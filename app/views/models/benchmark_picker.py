@@ -17,7 +17,7 @@ from merging.base.errors import MergingError, TaskError
 from merging.base.modes import VisitorAction
 from merging.base.text import first_few
 from merging.images.benchmarks import benchmark_folders
-from merging.images.benchmarks.benchmark_folders import SERVER
+from merging.images.benchmarks.benchmark_folders import BUNDLED, SERVER
 from merging.models.model_references import OWN_PREFIX
 from viz.figure_text import clean_text, span
 
@@ -34,7 +34,8 @@ BENCHMARK_HELP = (
 
 def list_benchmarks(benchmark_entries: Sequence[CatalogEntry]) -> dict[str, Path]:
     """{key: folder} of the benchmarks that this session offers: the server's, the user's own and listed ones."""
-    choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_built(page_data.store().root)}
+    built = benchmark_folders.list_built(page_data.store().root)
+    choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_bundled(), **built}
     for item in benchmark_entries:
         if item.path.resolve() not in [path.resolve() for path in choices.values()]:
             choices[remember_folder(item)] = item.path.resolve()
@@ -68,7 +69,9 @@ def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
 
 
 def _make_label(key: str, folder: Path) -> str:
-    origin = {SERVER: "", "own": "your own", "models": "listed", "typed": "typed"}.get(key.partition(":")[0], "")
+    origin = {SERVER: "", BUNDLED: "", "own": "your own", "models": "listed", "typed": "typed"}.get(
+        key.partition(":")[0], ""
+    )
     return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
 
 

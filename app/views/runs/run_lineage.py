@@ -11,7 +11,7 @@ from app import page_text
 from app.reading import expert_names
 from app.widgets import chart_view
 from merging.base.errors import MergingError
-from merging.models.model_references import expert_key
+from merging.models.model_references import BUNDLED_PREFIXES, HUB_PREFIX, expert_key
 from merging.study.runs.run import Run, have_same_models
 
 if TYPE_CHECKING:
@@ -96,6 +96,6 @@ def build_lineage(run: Run, recipe: Recipe, other_runs: Sequence[Run]) -> pd.Dat
 
 def _checkpoint_name(reference: str) -> str:
     """The name of a checkpoint without prefix and suffix."""
-    for prefix in ("bundled:", "hf-hub:"):
+    for prefix in (*BUNDLED_PREFIXES, HUB_PREFIX):
         reference = reference.removeprefix(prefix)
     return reference.removesuffix(".safetensors")

@@ -30,24 +30,36 @@ SETTINGS_TEXT = (
     "show here. So four tasks were fine-tuned again, from the same pretrained model, with other settings, and the "
     "claims that merges without learning decide were measured on each team."
 )
+CHANGES_TEXT = (
+    "Of {turned} in {settings}, {significant} {have} a difference that has changed significantly from that of the "
+    "stored experts."
+)
+CLAIMS_NOTE = (
+    "A claim says that one of two values is larger, or that they are equal. Same: claims that this row's experts show "
+    "with the paper's direction. Turned: claims that they show and the four stored experts do not. Lost: claims that "
+    "the stored experts show and they do not. Significant: turned or lost claims of which the difference between the "
+    "two values also differs from the stored experts'; the 95% interval of that change, paired by images and not "
+    "corrected for the number of claims, excludes zero; it does not cover the seed of training. The others may have "
+    "turned, or been lost, by chance."
+)
+CELLS_NOTE = "{marks}. {changed}: significantly changed from the stored experts' difference."
 SETTINGS_NOTE = (
-    "Norm: of the task vectors, relative to the pretrained weights, a mean over four experts. Same: claims with the "
-    "paper's direction in this row. Turned: those of them that the stored experts do not show; lost: claims that only "
-    "the stored experts show. Measured on the "
-    "choosing half (n = 960 in domain, 1,680 out of it) on the CPU, with seed 0 unless a row says otherwise; intervals "
-    "are paired by images and do not cover the seed of training."
+    "Norm: of the task vectors, relative to the pretrained weights, a mean over four experts. Measured on the "
+    "choosing half (n = {n_in:,} in domain, {n_out:,} out of it) on the CPU, with seed 0 unless a row says otherwise; "
+    "95% intervals are over images and do not cover the seed of training."
 )
 SETTINGS_HEADS = {
     "words": "Fine-tuning", "norm": "Norm (%)", "own": "Own task (%)", "own_least": "Least (%)", "claims": "Claims",
-    "same": "Same", "turned": "Turned", "lost": "Lost", "experts_out": "Experts, out (%)",
+    "same": "Same", "turned": "Turned", "turned_significant": "Turned, significant", "lost": "Lost",
+    "lost_significant": "Lost, significant", "experts_out": "Experts, out (%)",
     "task_arithmetic in": "Task Arithmetic, in (%)", "task_arithmetic out": "Task Arithmetic, out (%)",
 }  # fmt: skip
-ACCURACIES = {
-    "own": "Experts, own task", "experts_out": "Experts, out of domain", "task_arithmetic in": "Task Arithmetic, in",
-    "task_arithmetic out": "Task Arithmetic, out",
+ACCURACIES = {  # the labels of accuracies, and the columns of their numbers of images
+    "own": ("Experts, own task", "n_in"), "experts_out": ("Experts, out of domain", "n_out"),
+    "task_arithmetic in": ("Task Arithmetic, in", "n_in"), "task_arithmetic out": ("Task Arithmetic, out", "n_out"),
 }  # fmt: skip
-COMPARED, COMPARED_WIDTH = "What is compared (points)", 440  # a column, and its width, px
-COUNTS = ("claims", "same", "turned", "lost")
+CHANGED_MARK = "Δ"
+COUNTS = ("claims", "same", "turned", "turned_significant", "lost", "lost_significant")
 
 
 def has_tables() -> bool:
@@ -95,11 +107,14 @@ def _draw_settings(settings: pd.DataFrame, claims: pd.DataFrame) -> None:
     """Draw the figure and the table of the settings, and the table of their claims."""
     chart_view.draw_question("tuning_settings")
     st.markdown(SETTINGS_TEXT)
+    note = SETTINGS_NOTE.format(n_in=settings["n_in"].iloc[0], n_out=settings["n_out"].iloc[0])
     chart_view.draw_chart(
         "tuning_settings", _list_accuracies(settings), name="scores_settings", question_drawn=True, sources=[],
-        description=f"{SETTINGS_TEXT} {SETTINGS_NOTE}",
+        description=f"{SETTINGS_TEXT} {note}",
     )  # fmt: skip
+    st.caption(note)
     st.header(CLAIMS_HEADING, anchor=False)
+    st.markdown(_count_changes(settings))
     number = st.column_config.NumberColumn
     columns = {
         name: st.column_config.TextColumn(head, pinned=True)
@@ -108,11 +123,22 @@ def _draw_settings(settings: pd.DataFrame, claims: pd.DataFrame) -> None:
         for name, head in SETTINGS_HEADS.items()
     }
     page_parts.draw_table(settings[list(SETTINGS_HEADS)], "Settings of fine-tuning", columns)
-    st.caption(SETTINGS_NOTE)
+    st.caption(CLAIMS_NOTE)
     titles = dict(zip(settings["setting"], settings["words"], strict=True))
-    page_parts.draw_table(
-        _list_claims(claims, titles), "Claims of papers with each setting",
-        {COMPARED: st.column_config.TextColumn(width=COMPARED_WIDTH, pinned=True)}, "auto",
+    marks = [f"{paper_line.VERDICT_MARKS[one]}: {one}" for one in Verdict if one is not Verdict.NOT_MEASURED]
+    st.caption(CELLS_NOTE.format(marks=", ".join(marks), changed=CHANGED_MARK))
+    st.table(
+        _list_claims(claims, titles), border="horizontal", hide_index=True, alt="Claims of papers with each setting"
+    )
+
+
+def _count_changes(settings: pd.DataFrame) -> str:
+    """How many turned claims there are, and how many of them are significant, in the settings other than the stored."""
+    others = settings[~settings["setting"].isin((training_tables.STORED, training_tables.CONTROL))]
+    significant = int(others["turned_significant"].sum())
+    return CHANGES_TEXT.format(
+        turned=plural(int(others["turned"].sum()), "turned claim"), settings=plural(len(others), "other setting"),
+        significant=significant, have="has" if significant == 1 else "have",
     )  # fmt: skip
 
 
@@ -120,9 +146,11 @@ def _list_accuracies(settings: pd.DataFrame) -> pd.DataFrame:
     """The table of the figure: a row for each setting and kind of accuracy."""
     named = settings.rename(columns={"words": "setting", "setting": "key"})
     kinds = [
-        pd.DataFrame({"run": column, "label": label, "setting": named["setting"], "norm": named["norm"] / 100,
-                      "value": named[column] / 100})
-        for column, label in ACCURACIES.items()
+        named[["setting"]].assign(
+            run=column, label=label, norm=named["norm"] / 100, n=named[n], value=named[column] / 100,
+            low=named[f"{column} low"] / 100, high=named[f"{column} high"] / 100,
+        )
+        for column, (label, n) in ACCURACIES.items()
     ]  # fmt: skip
     return pd.concat(kinds, ignore_index=True)
 
@@ -132,14 +160,13 @@ def _list_claims(claims: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
     texts = {
         (row.claim, row.setting): f"{paper_line.VERDICT_MARKS[Verdict(row.verdict)]} "
         f"{page_text.format_signed(row.difference)} ({page_text.format_signed(row.low)} to "
-        f"{page_text.format_signed(row.high)})"
+        f"{page_text.format_signed(row.high)}){f' {CHANGED_MARK}' * (row.change_low > 0 or row.change_high < 0)}"
         for row in claims.itertuples()
     }
     measured = [claim for claim in CLAIMS if any(key == claim.key for key, _ in texts)]
     rows = [
         [f"{claim.topic}: {claim.first} against {claim.second}", paper_line.paper_difference(claim)]
-        + [texts.get((claim.key, setting), "—") for setting in titles if setting in set(claims["setting"])]
+        + [texts[claim.key, setting] for setting in titles]
         for claim in measured
     ]
-    heads = [COMPARED, "◇ Paper"]
-    return pd.DataFrame(rows, columns=[*heads, *(titles[key] for key in titles if key in set(claims["setting"]))])
+    return pd.DataFrame(rows, columns=["What is compared (points)", "◇ Paper", *titles.values()])

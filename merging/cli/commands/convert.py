@@ -49,7 +49,11 @@ def _make_folder_name(reference: str) -> str:
 
 # --out is the last option, because its default depends on the others.
 @click.command(cls=Command)
-@argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder of any known format, or bundled:NAME")
+@argument(
+    "checkpoint",
+    type=ModelType("the checkpoint"),
+    help="a file or folder of any known format, or bundled:NAME or bundled:gentle/NAME",
+)
 @option(
     "--base",
     type=ModelType("the pretrained model"),

@@ -14,7 +14,7 @@ from merging.models.formats.model_sources import ModelRef
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=ModelType("the checkpoint"), help="a file, or bundled:NAME")
+@argument("checkpoint", type=ModelType("the checkpoint"), help="a file, or bundled:NAME or bundled:gentle/NAME")
 @activation_option
 @architecture_option
 @device_option

@@ -115,7 +115,7 @@ def _format_report(report: FitReport) -> Iterator[str]:
     nargs=-1,
     required=True,
     metavar="CHECKPOINT...",
-    help="a file or folder, or bundled:NAME",
+    help="a file or folder, or bundled:NAME or bundled:gentle/NAME",
 )
 @job_options
 @click.pass_obj

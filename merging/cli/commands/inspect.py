@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder, or bundled:NAME")
+@argument(
+    "checkpoint", type=ModelType("the checkpoint"), help="a file or folder, or bundled:NAME or bundled:gentle/NAME"
+)
 @architecture_option
 @family_option
 @option("--no-digest", is_flag=True, help="read only names, shapes and types, not the values")

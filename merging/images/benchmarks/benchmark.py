@@ -35,12 +35,12 @@ from merging.images.exemplars import TaskExemplars
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import ModelRef, open_checkpoint
-from merging.models.formats.referenced_model import SUFFIX as REFERENCE
-from merging.models.model_references import BUNDLED_PREFIX, PRETRAINED, reference_to
+from merging.models.model_references import PRETRAINED, bundled_reference, model_file, reference_to
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # the split of training images, which methods may see
 MULTITASK = "multitask"  # the name of the model that was trained on all tasks
+BUNDLED_IMAGES = "bundled"  # in tasks.json, where the images are those of the bundled benchmark
 HASHED_BYTES = 1 << 22  # bytes read at a time to compute a digest
 
 
@@ -68,6 +68,7 @@ class Benchmark:
     image_size: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
+    has_bundled_images: bool = False  # whether its images are those of the bundled benchmark, which has them in files
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Self:
@@ -83,8 +84,9 @@ class Benchmark:
             preprocess = data["preprocess"]
             tasks = tuple(_parse_task(entry, folder) for entry in data["tasks"])
             return cls(
-                folder, tasks, int(preprocess["image_size"]), tuple(preprocess["mean"]), tuple(preprocess["std"])
-            )
+                folder, tasks, int(preprocess["image_size"]), tuple(preprocess["mean"]), tuple(preprocess["std"]),
+                has_bundled_images=data.get("images") == BUNDLED_IMAGES,
+            )  # fmt: skip
         except OSError:
             raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
         except (ValueError, KeyError, TypeError) as error:
@@ -111,13 +113,13 @@ class Benchmark:
     @cached_property
     def pretrained_tower(self) -> Checkpoint | None:
         """The pretrained model, whose architecture counts for state dicts without metadata; None if it is missing."""
-        path = model_file(self.folder, PRETRAINED)
+        path = model_file(self.folder / "models", PRETRAINED)
         return open_checkpoint(path) if path.is_file() else None
 
     @property
     def multitask(self) -> str | None:
         """Reference of the model trained on all tasks together, if there is one."""
-        return self._reference(MULTITASK) if model_file(self.folder, MULTITASK).is_file() else None
+        return self._reference(MULTITASK) if model_file(self.folder / "models", MULTITASK).is_file() else None
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task key: its expert}, and "multitask" if there is one."""
@@ -129,9 +131,7 @@ class Benchmark:
         return ModelRef(self.pretrained).open(PRETRAINED)
 
     def _reference(self, name: str) -> str:
-        if self.folder == BUNDLED_FOLDER:
-            return BUNDLED_PREFIX + name
-        return reference_to(model_file(self.folder, name))
+        return bundled_reference(self.folder, name) or reference_to(model_file(self.folder / "models", name))
 
     def load_images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
@@ -182,9 +182,18 @@ class Benchmark:
     def _archive(self, key: str, split: str) -> Iterator[Npz]:
         """The open npz of a task, for reading a split."""
         self.require_split(key, split)
-        path = checked_path(self.folder, f"data/{key}.npz")
+        path = self._image_file(key)
         with _name_split_in_errors(path, split), Npz(path) as arrays:
             yield arrays
+
+    def _image_file(self, key: str) -> Path:
+        """The npz of a task. Raises TaskError if it has changed since the benchmark was made."""
+        return checked_path(self._images_folder, f"data/{key}.npz")
+
+    @property
+    def _images_folder(self) -> Path:
+        """The folder of the benchmark that has the images."""
+        return BUNDLED_FOLDER if self.has_bundled_images else self.folder
 
     def require_split(self, key: str, split: str) -> None:
         """Raise TaskError if a task does not have this half of its test set, because all of it is for reporting."""
@@ -228,7 +237,7 @@ class Benchmark:
     def count_images(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            return read_array_infos(self.folder / "data" / f"{key}.npz")[_array_name(split, "labels")].shape[0]
+            return read_array_infos(self._images_folder / "data" / f"{key}.npz")[_array_name(split, "labels")].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 
@@ -302,7 +311,7 @@ class Benchmark:
         digest = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
         digest.update(self._heads.digest.encode())
         for task in self.tasks:
-            with checked_path(self.folder, f"data/{task.key}.npz").open("rb") as file:
+            with self._image_file(task.key).open("rb") as file:
                 while piece := file.read(HASHED_BYTES):
                     digest.update(piece)
         return digest.hexdigest()
@@ -322,12 +331,6 @@ class Benchmark:
         if tower.embed_dim != width:
             return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
         return ""
-
-
-def model_file(folder: Path, name: str) -> Path:
-    """The file of a benchmark's model: the model itself, or a reference to it."""
-    model, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
-    return reference if reference.is_file() and not model.is_file() else model
 
 
 def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
@@ -358,7 +361,7 @@ def _parse_task(entry: Mapping[str, Any], folder: Path) -> Task:
         descriptions=tuple(map(str, entry.get("descriptions", ()))),
         source=str(entry.get("source", "")),
         license=str(entry.get("license", "")),
-        has_expert=model_file(folder, key).is_file(),
+        has_expert=model_file(folder / "models", key).is_file(),
         is_referenced=bool(entry.get("referenced", False)),
         splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
     )

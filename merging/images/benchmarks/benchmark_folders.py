@@ -1,7 +1,7 @@
 """Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths.
 
-A key is "default", "own:NAME" for a benchmark that was built in the store, or "models:FOLDER/PATH" for one in a folder
-of $MERGESCOPE_MODELS.
+A key is "default", "bundled" or "bundled:TEAM" for a bundled benchmark, "own:NAME" for a benchmark that was built in
+the store, or "models:FOLDER/PATH" for one in a folder of $MERGESCOPE_MODELS.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ TEXT_TOWER = (
     "text_tower.safetensors"  # the pretrained model's, for exports; only in benchmarks made from a whole CLIP model
 )
 SERVER = "default"  # the key of the benchmark that the server was started on
+BUNDLED = "bundled"  # the key of the bundled benchmark with its first team of experts
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
@@ -47,6 +48,13 @@ def own_folder(name: str, root: Path) -> Path:
     return root.resolve() / BENCHMARKS / name
 
 
+def list_bundled() -> dict[str, Path]:
+    """{key: folder} of the bundled benchmarks, one for each team of experts that is installed."""
+    folders = {f"{BUNDLED}:{team}" if team else BUNDLED: folder for team, folder in settings.BUNDLED_TEAMS.items()}
+    server = settings.benchmark_folder()
+    return {SERVER if folder == server else key: folder for key, folder in folders.items() if is_benchmark(folder)}
+
+
 def list_built(root: Path) -> dict[str, Path]:
     """{key: folder} of the benchmarks that were built in the store at ``root``."""
     try:
@@ -60,6 +68,9 @@ def find_folder(key: str, root: Path) -> Path | None:
     """The benchmark folder of a key; None if there is none."""
     if key == SERVER:
         return settings.benchmark_folder()
+    if key.partition(":")[0] == BUNDLED:
+        folder = settings.BUNDLED_TEAMS.get(key.partition(":")[2])
+        return folder if folder is not None and is_benchmark(folder) else None
     if key.startswith(OWN_PREFIX):
         return list_built(root).get(key)
     if not key.startswith(MODELS_PREFIX):
@@ -75,7 +86,7 @@ def key_of(folder: Path, root: Path) -> str:
     """The key of a folder in links; empty if users cannot choose it."""
     if folder == settings.benchmark_folder():
         return SERVER
-    for key, path in list_built(root).items():
+    for key, path in (list_bundled() | list_built(root)).items():
         if path.resolve() == folder.resolve():
             return key
     for name, models_folder in settings.models_folders().items():

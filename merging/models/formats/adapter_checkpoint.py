@@ -88,6 +88,8 @@ class _Target:
 class AdaptedCheckpoint(Checkpoint):
     """The pretrained model with an adapter's changes, which are computed tensor by tensor on demand."""
 
+    adds_changes = True
+
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
         self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder

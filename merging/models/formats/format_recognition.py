@@ -15,6 +15,7 @@ from merging.models.formats import configs
 from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
 from merging.models.formats.byte_range import ByteRange
 from merging.models.formats.configs import ADAPTER_WEIGHTS, WEIGHT_FILES, WEIGHT_SUFFIXES
+from merging.models.formats.integer_changes import START_BYTES, is_integer_changes, open_changes
 from merging.models.formats.referenced_model import is_reference, open_reference
 from merging.models.formats.safetensors import MAX_HEADER_BYTES, SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
@@ -90,6 +91,9 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         raise CheckpointError(
             f"{file_name} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
+    if is_integer_changes(window.read_start(START_BYTES)):
+        os.close(descriptor)
+        return open_changes(path, name, _open_canonical)
     is_safetensors = _is_safetensors(window) or _is_truncated_safetensors(window, path)
     if not is_safetensors and _is_pickled(window):
         return PickledCheckpoint(descriptor, file_name, name)
@@ -103,11 +107,16 @@ def _recognize_format(descriptor: int, path: Path, name: str) -> Checkpoint:
         finally:
             os.close(descriptor)
         if is_reference(path, raw):
-            return open_reference(path, raw, lambda target: to_open_clip_names(open_path(target, name, str(target))))
+            return open_reference(path, raw, _open_canonical)
         return ShardedCheckpoint(path, raw, name)
     return SafetensorsCheckpoint(
         descriptor, file_name, name
     )  # raises an error that describes the file if it is not safetensors
+
+
+def _open_canonical(path: Path) -> Checkpoint:
+    """The model that another file refers to, under open_clip's names."""
+    return to_open_clip_names(open_path(path, path.stem, str(path)))
 
 
 def _is_safetensors(window: ByteRange) -> bool:

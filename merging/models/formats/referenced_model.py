@@ -1,9 +1,9 @@
 """References: small files with the path of a model, which benchmarks store instead of a copy of the model.
 
-A reference is JSON with three fields: ``model``, the path of the model's file or folder; ``like``, the name of a file
-beside the reference, whose tensor names the model gets; and ``metadata``, as a copy would have it. References are read
-only in a folder called models, as benchmarks have. If a model was moved, its new path is stored in a file beside the
-reference, and the reference stays unchanged.
+A reference is JSON with three fields: ``model``, the path of the model's file or folder, or the name of a bundled
+model; ``like``, the name of a file beside the reference, whose tensor names the model gets; and ``metadata``, as a copy
+would have it. References are read only in a folder called models, as benchmarks have. If a model was moved, its new
+path is stored in a file beside the reference, and the reference stays unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from merging.base.text import printable
 from merging.models.checkpoint import Checkpoint
 from merging.models.checkpoint_views import CheckpointView, rename_tensors, rename_to_pretrained
 from merging.models.families import TEXT_TOWER
-from merging.models.model_references import locate
+from merging.models.model_references import BUNDLED_PREFIX, locate
 
 VERSION_KEY, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
@@ -96,6 +96,8 @@ def _read_content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
     ):
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
     path_to_try = _path_to_try.get()
+    if model.startswith(BUNDLED_PREFIX):
+        model = str(locate(model))
     assert isinstance(metadata, dict)
     return (
         path_to_try[1] if path_to_try and path_to_try[0] == path.absolute() else recorded_path(path) or model,

@@ -16,6 +16,7 @@ from merging.models.checkpoint_views import stored_model
 from merging.models.digest_cache import DIGESTS
 from merging.models.families import recognize_family
 from merging.models.formats.adapter_checkpoint import AdapterCheckpoint
+from merging.models.formats.integer_changes import IntegerChanges
 from merging.models.formats.model_sources import open_checkpoint
 from merging.models.formats.safetensors import SafetensorsCheckpoint
 from merging.models.formats.sharded_checkpoint import ShardedCheckpoint
@@ -76,6 +77,8 @@ def _describe_format(checkpoint: Checkpoint) -> str:
         return checkpoint.container
     if isinstance(checkpoint, ShardedCheckpoint):
         return f"safetensors in {checkpoint.shard_count} shards"
+    if isinstance(checkpoint, IntegerChanges):
+        return "whole-number changes of a pretrained model"
     return "safetensors" if isinstance(checkpoint, SafetensorsCheckpoint) else "tensors in memory"
 
 

@@ -182,7 +182,7 @@ def _compare_expert(
             yield make_problem(
                 severity, name, parameter.name, "type", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
-        elif actual.dtype != expected.dtype:
+        elif actual.dtype != expected.dtype and not expert.adds_changes:
             yield make_problem(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )

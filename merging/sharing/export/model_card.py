@@ -6,6 +6,7 @@ card names no machine, folder or time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -311,7 +312,7 @@ def _list_limits(card: Card) -> Iterator[str]:
             for text in run.remarks
             if text not in run.evaluation_warnings
         )
-        if run.benchmark and run.benchmark == _read_bundled_digest():
+        if run.benchmark and run.benchmark in _read_bundled_digests():
             yield "Scores are on the bundled benchmark of small images, not on the papers' data sets."
         yield f"Computed on {markdown_text(run.device)} with torch {markdown_text(run.versions.get('torch', '?'))}."
     if run is None or not run.licenses:
@@ -339,11 +340,12 @@ def _format_image_count(run: Run | None, kind: str) -> str:
     return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
 
 
-def _read_bundled_digest() -> str:
-    """The digest of the bundled benchmark; empty if it is not installed."""
-    from merging.base.settings import BUNDLED_FOLDER
+def _read_bundled_digests() -> list[str]:
+    """The digests of the bundled benchmarks that are installed."""
+    from merging.base.settings import BUNDLED_TEAMS
 
-    try:
-        return Benchmark.load(BUNDLED_FOLDER).digest
-    except (TaskError, OSError):
-        return ""
+    digests = []
+    for folder in BUNDLED_TEAMS.values():
+        with contextlib.suppress(TaskError, OSError):
+            digests.append(Benchmark.load(folder).digest)
+    return digests

@@ -62,14 +62,15 @@ def seed_spread(merges: int = 10, seed: int = 0) -> pd.DataFrame:
 
 
 def tuning_settings(settings: int = 6, seed: int = 0) -> pd.DataFrame:
-    """Two kinds of accuracy of settings of fine-tuning."""
+    """Two kinds of accuracy of settings of fine-tuning, with their intervals."""
     rng = np.random.default_rng(seed)
     rows = [
         (run, label, f"Setting {setting}", rng.uniform(0.01, 0.04), rng.uniform(0.5, 0.9))
         for run, label in (("own", "Experts, own task"), ("merged", "Task Arithmetic"))
         for setting in range(settings)
     ]
-    return pd.DataFrame(rows, columns=["run", "label", "setting", "norm", "value"])
+    table = pd.DataFrame(rows, columns=["run", "label", "setting", "norm", "value"])
+    return table.assign(low=table["value"] - 0.02, high=table["value"] + 0.02, n=960)
 
 
 def given_scores(runs: int = 4, seed: int = 0) -> pd.DataFrame:
