@@ -1,19 +1,20 @@
 """The files from which a browser merges and scores a benchmark's experts, and the engine's chain for a desk.
 
-A desk is the state of the page's sliders, as ``merge.js`` describes it: {edit, experts, merge, places}.
+A desk is the state of the page's sliders, as ``merge.js`` describes it: {edit, experts, merge, sections}.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 import merging
 from app.live.graph import build_graph
@@ -27,6 +28,7 @@ from merging.methods.shared.random_masks import RandomBytes
 from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import EMBEDDINGS, OUTPUT, UNMERGED, Parameter
+from merging.models.formats.integer_changes import IntegerChanges, round_change
 from merging.models.tower_names import VISUAL
 
 STAGES = (4, 16, 64)  # images of a task that are answered before the next task's more
@@ -40,11 +42,15 @@ MERGES = {
     "ties": ("scaling", "density", "aggregation"),
     "weight_averaging": (),
 }  # fmt: skip
+ChangeReader = Callable[[str], tuple[Tensor, Tensor]]
 Chain = tuple[list[tuple[str, Mapping[str, Any]]], str, dict[str, Any]]  # edits, merge, its parameters
 
 
-def write_desk(folder: Path, benchmark: Benchmark) -> None:
+def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
     """Write the files that ``worker.js`` reads: weights, the network's graph, images and heads, and desk.json.
+
+    With ``small`` the task vectors are rounded to int8 with one scale a row, half the size of float16; those of files
+    that store whole-number changes are written as they are, in any case.
 
     Raises:
         CheckpointError: the tower has too many weights for a browser, its tensors are not those of a CLIP tower, or
@@ -69,17 +75,19 @@ def write_desk(folder: Path, benchmark: Benchmark) -> None:
         "images.bin": b"".join(images.tobytes() for images, _ in samples.values()),
     }
     # Files are numbered, because names of experts may be anything.
-    for number, model in enumerate([pretrained, *experts.values()]):
-        tensors = {_short_name(p.name): model.read(p.name).contiguous() for p in merged}
-        files[f"weights_{number}.safetensors"] = save(
-            {name: value if value.dtype == torch.float16 else value.float() for name, value in tensors.items()}
-        )
-    facts = {
+    files["weights_0.safetensors"] = save(_read_weights(pretrained, merged))
+    for number, expert in enumerate(experts.values(), 1):
+        read_change = _find_change_reader(expert, pretrained, small)
+        weights = _read_changes(read_change, merged) if read_change else _read_weights(expert, merged)
+        files[f"weights_{number}.safetensors"] = save(weights)
+    stored = all(_find_change_reader(expert, pretrained, small=False) for expert in experts.values())
+    facts: dict[str, Any] = {
         "experts": list(experts),
         "tensors": [
             {"name": _short_name(p.name), "shape": pretrained.infos[p.name].shape, "section": p.section} for p in merged
         ],
         "half": torch.float16 in dtypes,
+        "rounded": small and not stored,
         "saliency": _saliency(pretrained, experts),
         "preprocess": {"side": benchmark.image_size, "mean": benchmark.mean, "std": benchmark.std},
         "stages": STAGES,
@@ -93,6 +101,29 @@ def write_desk(folder: Path, benchmark: Benchmark) -> None:
         facts["bytes"][name + PACKED] = len(packed)
         (folder / (name + PACKED)).write_bytes(packed)
     (folder / "desk.json").write_text(json.dumps(facts), "utf-8")
+
+
+def _read_weights(model: Checkpoint, merged: Sequence[Parameter]) -> dict[str, Tensor]:
+    """{short name: tensor}, in float16 or else float32."""
+    tensors = {_short_name(p.name): model.read(p.name).contiguous() for p in merged}
+    return {name: value if value.dtype == torch.float16 else value.float() for name, value in tensors.items()}
+
+
+def _find_change_reader(expert: Checkpoint, pretrained: Checkpoint, small: bool) -> ChangeReader | None:
+    """What reads or rounds the expert's change of a tensor as (codes, scales); None if its weights are written."""
+    if isinstance(expert, IntegerChanges) and expert.pretrained_digest == pretrained.digest:
+        return expert.read_codes
+    return (lambda name: round_change(expert.read(name).float() - pretrained.read(name).float())) if small else None
+
+
+def _read_changes(read_change: ChangeReader, merged: Sequence[Parameter]) -> dict[str, Tensor]:
+    """{short name: codes int8 (rows, n), and the name with ".scales": scales (rows,)}."""
+    changes: dict[str, Tensor] = {}
+    for parameter in merged:
+        name = _short_name(parameter.name)
+        codes, scales = read_change(parameter.name)
+        changes |= {name: codes.contiguous(), f"{name}.scales": scales.contiguous()}
+    return changes
 
 
 def _describe_task(benchmark: Benchmark, key: str, labels: NDArray[np.int64]) -> dict[str, Any]:
@@ -133,9 +164,9 @@ def build_chain(desk: Mapping[str, Any]) -> Chain:
     experts = [{"experts": [name], "factor": factor} for name, factor in desk["experts"].items() if factor != 1]
     if experts:
         edits.append(("manual", {"rules": experts}))
-    places = [_rule(section, factor) for section, factor in desk["places"].items() if factor != 1]
-    if places:
-        edits.append(("manual", {"rules": places, "when": "after"}))
+    sections = [_rule(section, factor) for section, factor in desk["sections"].items() if factor != 1]
+    if sections:
+        edits.append(("manual", {"rules": sections, "when": "after"}))
     merge = dict(desk["merge"])
     return edits, merge.pop("key"), merge
 

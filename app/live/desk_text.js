@@ -111,10 +111,10 @@ export function effectiveDesk(facts, { edit, merge, values, experts, parts, mute
     const plays = (key) => (alone ? solo.has(prefix + key) : !mute.has(prefix + key));
     return Object.fromEntries(Object.entries(table).map(([key, factor]) => [key, plays(key) ? factor : 0]));
   };
-  const byPart = factors("s.", parts), places = {};
-  for (const { key, sections } of facts.parts) for (const section of sections) places[section] = byPart[key];
+  const byPart = factors("s.", parts);
+  const sections = facts.parts.flatMap(({ key, sections: names }) => names.map((name) => [name, byPart[key]]));
   return {
     edit: edit ? { key: edit, ...values[edit] } : null, merge: { key: merge, ...values[merge] },
-    experts: factors("e.", experts), places,
+    experts: factors("e.", experts), sections: Object.fromEntries(sections),
   };
 }

@@ -1,6 +1,6 @@
 // Merging task vectors in the browser: float32, in the engine's order of summation, so that weights have the same bits.
 //
-// A desk is {edit, experts, merge, places}: an edit of the task vectors (null, or lwptv, magnitude or dare with its
+// A desk is {edit, experts, merge, sections}: an edit of the task vectors (null, or lwptv, magnitude or dare with its
 // parameters), a factor for each expert (left out: 1), a merge with its parameters, and a factor for each section of
 // the network (left out: 1), which multiplies the merged task vector. The names of methods, parameters and sections are
 // the engine's.
@@ -15,7 +15,7 @@ for (let bits = 0; bits < 65536; bits++) {
   HALF[bits] = bits & 0x8000 ? -size : size;
 }
 
-/** {name: Float32Array} of a safetensors file (an ArrayBuffer) in float16 or float32. */
+/** {name: Float32Array, or Int8Array of codes} of a safetensors file (an ArrayBuffer) in float16, float32 or int8. */
 export function readSafetensors(buffer) {
   const length = Number(new DataView(buffer).getBigUint64(0, true));
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
@@ -25,7 +25,8 @@ export function readSafetensors(buffer) {
     const bytes = buffer.slice(8 + length + start, 8 + length + stop); // a copy, because views must be aligned
     if (dtype === "F16") tensors[name] = widen(new Uint16Array(bytes));
     else if (dtype === "F32") tensors[name] = new Float32Array(bytes);
-    else throw new Error(`${name} is ${dtype}; the browser reads float16 and float32.`);
+    else if (dtype === "I8") tensors[name] = new Int8Array(bytes);
+    else throw new Error(`${name} is ${dtype}; the browser reads float16, float32 and int8.`);
   }
   return tensors;
 }
@@ -94,18 +95,25 @@ export class Merger {
     this.random = {}; // the random bytes of the last seed
   }
 
-  /** Take the next expert's weights, in the order of the facts; one at a time, so that few are in memory. */
+  /**
+   * Take the next expert, in the order of the facts; one at a time, so that few are in memory. It has weights, or codes
+   * of its changes with one scale for each row, under the name with ".scales".
+   */
   addExpert(expert) {
-    const vector = new Float32Array(this.numel);
+    const vector = new Float32Array(this.numel), f = Math.fround;
     for (const { name, start, size } of this.tensors) {
-      const values = expert[name];
-      for (let i = 0; i < size; i++) vector[start + i] = values[i] - this.pretrained[start + i];
+      const values = expert[name], scales = expert[`${name}.scales`], columns = scales ? size / scales.length : 0;
+      for (let i = 0; i < size; i++) {
+        const first = this.pretrained[start + i];
+        const value = scales ? f(first + f(values[i] * scales[Math.trunc(i / columns)])) : values[i];
+        vector[start + i] = value - first;
+      }
     }
     this.vectors.push(vector);
   }
 
   /** The merged weights (numel,), tensor after tensor in the order of `this.tensors`. */
-  merge({ edit = null, experts = {}, merge, places = {} }) {
+  merge({ edit = null, experts = {}, merge, sections = {} }) {
     const merged = new Float32Array(this.numel);
     const prepared = this.#prepare(edit);
     const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
@@ -113,14 +121,14 @@ export class Merger {
     const trims = merge.key === "ties" && merge.density < 1 ? this.#trims(prepared, factors, merge.density) : null;
     const election = { votes: 0, ties: [] };
     this.tensors.forEach((tensor, t) => {
-      const place = Math.fround(places[tensor.section] ?? 1);
+      const part = Math.fround(sections[tensor.section] ?? 1);
       for (let start = 0; start < tensor.size; start += PIECE) {
         const size = Math.min(PIECE, tensor.size - start), first = tensor.start + start;
         factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
         const mean = merge.key === "weight_averaging" || merge.aggregation === "mean";
-        if (merge.key === "ties") this.#elect(size, first, mean, scaling, trims, election, place);
+        if (merge.key === "ties") this.#elect(size, first, mean, scaling, trims, election, part);
         else this.#average(size, mean, scaling);
-        this.#add(merged, first, size, place);
+        this.#add(merged, first, size, part);
       }
     });
     this.#settle(merged, election);
@@ -128,9 +136,9 @@ export class Merger {
     return merged;
   }
 
-  #add(merged, first, size, place) {
+  #add(merged, first, size, part) {
     const { change, pretrained } = this;
-    if (place !== 1) for (let i = 0; i < size; i++) change[i] *= place;
+    if (part !== 1) for (let i = 0; i < size; i++) change[i] *= part;
     for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
   }
 
@@ -147,7 +155,7 @@ export class Merger {
   }
 
   /** The elected sum or mean of TIES. Exact ties of kept scalars wait in `election` for the sign of the majority. */
-  #elect(size, first, mean, scaling, trims, election, place) {
+  #elect(size, first, mean, scaling, trims, election, part) {
     const { rows, change, signs } = this, count = this.vectors.length, end = count * PIECE;
     if (trims) this.#trim(size, trims);
     this.#average(size, false, 1);
@@ -158,7 +166,7 @@ export class Merger {
       while (tied < end && rows[tied + i] === 0) tied += PIECE;
       if (signs[i] !== 0 || tied >= end) continue;
       const column = Array.from({ length: count }, (_, k) => rows[k * PIECE + i]);
-      election.ties.push({ index: first + i, column, mean, scaling, place });
+      election.ties.push({ index: first + i, column, mean, scaling, part });
     }
   }
 
@@ -182,11 +190,11 @@ export class Merger {
   /** Write the scalars whose experts are exactly tied, with the sign of the majority; without one they stay. */
   #settle(merged, { votes, ties }) {
     const sign = Math.sign(votes), f = Math.fround;
-    for (const { index, column, mean, scaling, place } of ties) {
+    for (const { index, column, mean, scaling, part } of ties) {
       const agreeing = column.map((value) => value * sign).filter((value) => value > 0);
       const sum = f(agreeing.reduce((total, value) => f(total + value), 0) * sign);
       const change = f(scaling * (mean ? f(sum / Math.max(agreeing.length, 1)) : sum));
-      merged[index] = this.pretrained[index] + f(place * change);
+      merged[index] = this.pretrained[index] + f(part * change);
     }
   }
 

@@ -375,10 +375,10 @@ function makeMap() {
   return root;
 }
 
-function drawMap({ edit, experts, places }) {
+function drawMap({ edit, experts, sections }) {
   const masks = edit?.key === "lwptv" ? lwptvMasks(loaded.facts.saliency, edit) : null;
   for (const { lane, section, index, k, expert } of page.lanes) {
-    const isDropped = masks !== null && !masks[k][index], factor = isDropped ? 0 : experts[expert] * places[section];
+    const isDropped = masks !== null && !masks[k][index], factor = isDropped ? 0 : experts[expert] * sections[section];
     lane.setAttribute("class", isDropped ? "dropped" : factor < 0 ? "minus" : "");
     lane.style.setProperty("fill-opacity", isDropped ? 1 : Math.min(Math.abs(factor), 1.5) / 1.5);
   }
@@ -522,7 +522,7 @@ function makeOwn() {
 
 function build() {
   Object.assign(page, { controls: [], meters: [], pinnedHeads: [], root: document.getElementById("mix") });
-  const { tasks, experts, half } = loaded.facts, lanes = experts.map((key) => [key, COLORS[experts.indexOf(key) % 8]]);
+  const { tasks, experts, half, rounded } = loaded.facts, lanes = experts.map((key) => [key, COLORS[experts.indexOf(key) % 8]]);
   page.status = make("p", { className: "status", role: "status" });
   page.progress = make("p", { hidden: true }, make("progress", { max: 1, "aria-label": "Loading" }));
   page.failure = make("p", { className: "failure", role: "alert", hidden: true });
@@ -537,7 +537,7 @@ function build() {
     { key: `t.${key}`, title, color: Object.fromEntries(lanes)[key] ?? "var(--other)" }
   )), "Each task: first those with an expert, in its color");
   const precision = `Computed by this browser in float32 from ${half ? "float16" : "float32"} weights`
-    + `${half ? ", the merged ones rounded to float16 as the engine's" : ""}.`;
+    + (rounded ? " and task vectors rounded to int8" : "") + (half ? "; merged weights are float16, as the engine's." : ".");
   page.wallText = make("p", { className: "summary", "aria-live": "off" });
   page.results = make("section", { className: "results", "aria-label": "Answers" },
     byTask, make("h2", {}, "Answers, image by image"), page.wallText, makeWall(), makeOwn(),

@@ -34,10 +34,10 @@ PAGE = """<!doctype html>
 
 
 def make_desk(benchmark: Benchmark) -> dict[str, bytes]:
-    """The files of the page by name; index.html opens it. Raises as ``desk.write_desk``."""
+    """The files of the page by name; index.html opens it. Task vectors are int8. Raises as ``desk.write_desk``."""
     contents: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as written:
-        desk.write_desk(Path(written), benchmark)
+        desk.write_desk(Path(written), benchmark, small=True)
         contents |= {path.name: path.read_bytes() for path in sorted(Path(written).iterdir())}
     contents |= {Path(name).name: (FOLDER / name).read_bytes() for name in PROGRAMS}
     sizes = json.dumps({name: len(content) for name, content in contents.items()})

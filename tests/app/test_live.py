@@ -46,7 +46,7 @@ def test_a_desk_is_a_chain_of_the_engine() -> None:
         "edit": {"key": "lwptv", "prune_ratio": 0.6},
         "experts": {"digits": 0, "signs": 1},
         "merge": {"key": "ties", "density": 0.2},
-        "places": {"block 3": 0.5, "output": 2, "embeddings": 1},
+        "sections": {"block 3": 0.5, "output": 2, "embeddings": 1},
     }
     edits, merge, params = build_chain(desk)
     assert (merge, params) == ("ties", {"density": 0.2})
@@ -58,7 +58,7 @@ def test_a_desk_is_a_chain_of_the_engine() -> None:
             {"rules": [{"blocks": ["3"], "factor": 0.5}, {"sections": ["output"], "factor": 2}], "when": "after"},
         ),
     ]
-    assert build_chain({"edit": None, "experts": {}, "merge": {"key": "ties"}, "places": {}}) == ([], "ties", {})
+    assert build_chain({"edit": None, "experts": {}, "merge": {"key": "ties"}, "sections": {}}) == ([], "ties", {})
 
 
 def test_the_runtime_is_as_listed(tmp_path: Path) -> None:

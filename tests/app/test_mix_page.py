@@ -18,7 +18,7 @@ DESK = {
     "edit": {"key": "lwptv", "prune_ratio": 0.7, "shared": True},
     "merge": {"key": "task_arithmetic", "scaling": 0.3},
     "experts": {"circles": 1, "digits": 1},
-    "places": {"block 0": 1, "output": 1},
+    "sections": {"block 0": 1, "output": 1},
 }
 Sent = list[dict[str, Any]]
 

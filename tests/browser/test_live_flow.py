@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import random
 import shutil
@@ -10,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,6 +97,12 @@ def benchmark() -> Benchmark:
 
 
 @pytest.fixture(scope="module")
+def gentle() -> Benchmark:
+    """A team whose files store whole-number changes."""
+    return Benchmark.load(ROOT / "sample_data/gentle")
+
+
+@pytest.fixture(scope="module")
 def desks(benchmark: Benchmark) -> list[dict[str, Any]]:
     """Twenty desks: every edit before every merge, with factors of experts, of sections, of both and of none."""
     source, drawn = random.Random(0), []
@@ -102,35 +110,42 @@ def desks(benchmark: Benchmark) -> list[dict[str, Any]]:
         for merge in MERGES:
             experts = {name: round(source.uniform(-0.5, 1.5), 2) for name in benchmark.experts}
             experts[source.choice(list(experts))] = 0  # mute
-            places = {name: round(source.uniform(0, 2), 2) for name in ("embeddings", "output", "block 0", "block 3")}
+            sections = {name: round(source.uniform(0, 2), 2) for name in ("embeddings", "output", "block 0", "block 3")}
             number = len(drawn)
             drawn.append(
                 {
                     "edit": edit,
                     "merge": merge,
                     "experts": experts if number % 3 else {},
-                    "places": {**places, "block 1": 0} if number % 2 else {},
+                    "sections": {**sections, "block 1": 0} if number % 2 else {},
                 }
             )
     return drawn
 
 
-@pytest.fixture(scope="module")
-def expected(benchmark: Benchmark, desks: list[dict[str, Any]]) -> list[Answered]:
+def merge_desk(benchmark: Benchmark, desk: dict[str, Any]) -> tuple[dict[str, torch.Tensor], str]:
+    """The engine's weights of a desk, and the digest of their float32 bytes."""
     pretrained = benchmark.open_pretrained()
     experts = {name: benchmark.models()[name].open(name) for name in benchmark.experts}
-    tower, images = Architecture.from_checkpoint(pretrained), {key: sample(benchmark, key) for key in benchmark.experts}
+    edits, merge, params = build_chain(desk)
+    weights = merging.merge(pretrained, experts, merge, params, edits, device="cpu").state_dict
+    values = np.concatenate([weights[p.name].float().numpy().ravel() for p in pretrained.parameters]) + 0
+    return weights, hashlib.sha256(values.tobytes()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def expected(benchmark: Benchmark, desks: list[dict[str, Any]]) -> list[Answered]:
+    tower = Architecture.from_checkpoint(benchmark.open_pretrained())
+    images = {key: sample(benchmark, key) for key in benchmark.experts}
     found = []
     for desk in desks:
-        edits, merge, params = build_chain(desk)
-        weights = merging.merge(pretrained, experts, merge, params, edits, device="cpu").state_dict
-        values = np.concatenate([weights[p.name].float().numpy().ravel() for p in pretrained.parameters]) + 0
+        weights, digest = merge_desk(benchmark, desk)
         encoder = Encoder(tower, {name.removeprefix("visual."): value.float() for name, value in weights.items()})
         with torch.no_grad():
             features = {key: encoder(pixels) for key, pixels in images.items()}
         classes = {key: (rows @ benchmark.load_head(key).T).argmax(1).numpy() for key, rows in features.items()}
         arrays = {key: rows.numpy() for key, rows in features.items()}
-        found.append(Answered(hashlib.sha256(values.tobytes()).hexdigest(), arrays, classes))
+        found.append(Answered(digest, arrays, classes))
     return found
 
 
@@ -144,13 +159,12 @@ def sample(benchmark: Benchmark, task: str) -> torch.Tensor:
     return benchmark.preprocess(benchmark.load_images(task, SPLIT)[0][order(benchmark, task)])
 
 
-@pytest.fixture(scope="module")
-def tab(chromium: Browser, benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+@contextlib.contextmanager
+def serve_desk(chromium: Browser, benchmark: Benchmark, folder: Path, small: bool = False) -> Iterator[App]:
     """A page whose worker is ready, on a plain server of files."""
-    folder = tmp_path_factory.mktemp("live")
     shutil.copytree(ROOT / "app/live", folder / "live", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     (folder / "desk").mkdir()
-    write_desk(folder / "desk", benchmark)
+    write_desk(folder / "desk", benchmark, small)
     (folder / "index.html").write_text(PAGE, "utf-8")
     handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -167,6 +181,12 @@ def tab(chromium: Browser, benchmark: Benchmark, tmp_path_factory: pytest.TempPa
     assert tab.problems == [] and tab.outside() == []
 
 
+@pytest.fixture(scope="module")
+def tab(chromium: Browser, benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[App]:
+    with serve_desk(chromium, benchmark, tmp_path_factory.mktemp("live")) as tab:
+        yield tab
+
+
 class QuietHandler(SimpleHTTPRequestHandler):
     """Serves files and says nothing."""
 
@@ -181,22 +201,47 @@ def test_merged_weights_have_the_bits_of_the_engine(
     assert digests == [one.digest for one in expected]
 
 
+def test_weights_of_whole_number_changes_have_the_bits_of_the_engine(
+    chromium: Browser, gentle: Benchmark, desks: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    with serve_desk(chromium, gentle, tmp_path) as tab:
+        facts = tab.page.evaluate("fetch('/desk/desk.json').then(r => r.json())")
+        assert facts["bytes"]["weights_1.safetensors.gz"] < 2.7e6 and not facts["rounded"]
+        digests = tab.page.evaluate("desks => digest(desks)", desks[::3])
+    assert digests == [merge_desk(gentle, desk)[1] for desk in desks[::3]]
+
+
 def test_answers_are_those_of_the_engine(
     tab: App, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered]
 ) -> None:
-    keys, same, count = list(benchmark.experts), 0, 0
+    worst, same = compare_answers(tab, benchmark, desks, expected)
+    assert worst < 2e-3 and same >= 0.995
+
+
+def test_answers_with_rounded_task_vectors_are_nearly_those_of_the_engine(
+    chromium: Browser, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered], tmp_path: Path
+) -> None:
+    with serve_desk(chromium, benchmark, tmp_path, small=True) as tab:
+        worst, same = compare_answers(tab, benchmark, desks, expected)
+    assert worst > 1e-4 and 0.99 <= same < 1  # rounding shows
+
+
+def compare_answers(
+    tab: App, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered]
+) -> tuple[float, float]:
+    """The largest difference of a feature, and the share of equal answers, over all desks; counts of right answers
+    differ by at most one image a task."""
+    keys, same, count, worst = list(benchmark.experts), 0, 0, 0.0
     tasks = tab.page.evaluate("fetch('/desk/desk.json').then(r => r.json()).then(f => f.tasks.map(t => t.key))")
     for number, (desk, one) in enumerate(zip(desks, expected, strict=True)):
         found = tab.page.evaluate(ANSWER, [number, desk, keys])
         rows = np.frombuffer(base64.b64decode(found["features"]), np.float32).reshape(len(found["answers"]), -1)
         classes: dict[str, NDArray[np.int64]] = {key: np.full(PER_TASK, -1) for key in keys}
-        worst = 0.0
         for (task, image, answer), row in zip(found["answers"], rows, strict=True):
             classes[tasks[task]][image] = answer
             worst = max(worst, float(np.abs(row - one.features[tasks[task]][image]).max()))
         print(f"{desk['edit']} {desk['merge']['key']}: merge {found['merge']:.0f} ms, 8 x 16 images after "
               f"{found['images']:.0f} ms, features within {worst:.1e}")  # fmt: skip
-        assert worst < 2e-3
         for key in keys:
             labels = benchmark.load_labels(key, SPLIT)[order(benchmark, key)]
             right = [int((answers == labels).sum()) for answers in (classes[key], one.classes[key])]
@@ -204,7 +249,8 @@ def test_answers_are_those_of_the_engine(
             same += int((classes[key] == one.classes[key]).sum())
             count += len(labels)
     print(f"{same} of {count} answers are the same")
-    assert count == len(desks) * len(keys) * PER_TASK and same >= 0.995 * count
+    assert count == len(desks) * len(keys) * PER_TASK
+    return worst, same / count
 
 
 def test_only_the_newest_desk_is_finished(tab: App, benchmark: Benchmark, desks: list[dict[str, Any]]) -> None:

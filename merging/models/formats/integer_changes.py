@@ -73,15 +73,20 @@ def write_changes(
             raise CheckpointError(f"{expert.name}: {name!r} has numbers that are not finite.")
         if not change.any():
             continue
-        rows = change.reshape(len(change) if change.ndim > 1 else 1, -1)
-        scales = (rows.abs().amax(dim=1) / levels).to(torch.float32)
-        codes = (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round().to(torch.int8)
+        codes, scales = round_change(change, levels)
         coder = zlib.compressobj(zlib.Z_BEST_COMPRESSION, strategy=zlib.Z_HUFFMAN_ONLY)
         arrays[name] = np.frombuffer(coder.compress(codes.numpy().tobytes()) + coder.flush(), np.uint8)
         scales_by_tensor.append(scales.numpy())
     arrays[SCALES] = np.concatenate(scales_by_tensor)
     with replace_file(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def round_change(change: Tensor, levels: int = MAX_LEVELS) -> tuple[Tensor, Tensor]:
+    """Codes int8 (rows, n) and scales float32 (rows,) of a change (*S) in float32, whose first side counts the rows."""
+    rows = change.reshape(len(change) if change.ndim > 1 else 1, -1)
+    scales = (rows.abs().amax(dim=1) / levels).to(torch.float32)
+    return (rows / torch.where(scales > 0, scales, 1.0)[:, None]).round().to(torch.int8), scales
 
 
 def open_changes(path: Path, name: str, open_pretrained: OpenCheckpoint) -> Checkpoint:
@@ -124,6 +129,7 @@ class IntegerChanges(Checkpoint):
             self._read_text(PRETRAINED_DIGEST),
         )
         self.metadata = {key: value for key, value in metadata.items() if isinstance(value, str)}
+        self.pretrained_digest = digest
         if digest != DIGESTS.digest(pretrained):
             raise CheckpointError(
                 f"{self._file} stores changes of another pretrained model than {pretrained.name} beside it "
@@ -188,6 +194,18 @@ class IntegerChanges(Checkpoint):
 
     def _add_change(self, name: str) -> Tensor:
         """A tensor of the expert, flat (n,) float32. Raises CheckpointError if its changes do not fit it."""
+        codes, scales = self.read_codes(name)
+        change = codes.to(torch.float32) * scales[:, None]
+        return self._pretrained.read(name).to(torch.float32).reshape(-1) + change.reshape(-1)
+
+    def read_codes(self, name: str) -> tuple[Tensor, Tensor]:
+        """Codes int8 (rows, n) and scales float32 (rows,) of a tensor's change; zeros if it does not change.
+
+        Raises:
+            CheckpointError: the stored codes do not fit the tensor.
+        """
+        if name not in self._scales:
+            return round_change(torch.zeros(self.infos[name].shape))
         info, scales, stored = self.infos[name], self._scales[name], self._archive.infos[name]
         if stored.dtype != np.uint8 or len(stored.shape) != 1 or stored.nbytes > 2 * info.numel + START_BYTES:
             raise CheckpointError(
@@ -205,9 +223,7 @@ class IntegerChanges(Checkpoint):
                 f"{self._file}: {name!r} {list(info.shape)} needs {info.numel:,} codes; "
                 f"{'more' if len(content) > info.numel else f'{len(content):,}'} came."
             )
-        codes = torch.frombuffer(bytearray(content), dtype=torch.int8)
-        change = codes.reshape(len(scales), -1).to(torch.float32) * scales[:, None]
-        return self._pretrained.read(name).to(torch.float32).reshape(-1) + change.reshape(-1)
+        return torch.frombuffer(bytearray(content), dtype=torch.int8).reshape(len(scales), -1), scales
 
     def file_fingerprint(self) -> tuple[int, ...] | None:
         """The numbers of the file and of the pretrained model's, as both determine the tensors."""
