@@ -214,24 +214,24 @@ def test_weights_of_whole_number_changes_have_the_bits_of_the_engine(
 def test_answers_are_those_of_the_engine(
     tab: App, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered]
 ) -> None:
-    worst, same = compare_answers(tab, benchmark, desks, expected)
-    assert worst < 2e-3 and same >= 0.995
+    worst, same, images = compare_answers(tab, benchmark, desks, expected)
+    assert worst < 2e-3 and same >= 0.995 and images <= 1
 
 
 def test_answers_with_rounded_task_vectors_are_nearly_those_of_the_engine(
     chromium: Browser, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered], tmp_path: Path
 ) -> None:
     with serve_desk(chromium, benchmark, tmp_path, small=True) as tab:
-        worst, same = compare_answers(tab, benchmark, desks, expected)
-    assert worst > 1e-4 and 0.99 <= same < 1  # rounding shows
+        worst, same, images = compare_answers(tab, benchmark, desks, expected)
+    assert worst > 1e-4 and 0.99 <= same < 1 and images <= 2  # rounding shows
 
 
 def compare_answers(
     tab: App, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered]
-) -> tuple[float, float]:
-    """The largest difference of a feature, and the share of equal answers, over all desks; counts of right answers
-    differ by at most one image a task."""
-    keys, same, count, worst = list(benchmark.experts), 0, 0, 0.0
+) -> tuple[float, float, int]:
+    """Over all desks: the largest difference of a feature, the share of equal answers, and by how many images of a task
+    the counts of right answers differ at most."""
+    keys, same, count, worst, images = list(benchmark.experts), 0, 0, 0.0, 0
     tasks = tab.page.evaluate("fetch('/desk/desk.json').then(r => r.json()).then(f => f.tasks.map(t => t.key))")
     for number, (desk, one) in enumerate(zip(desks, expected, strict=True)):
         found = tab.page.evaluate(ANSWER, [number, desk, keys])
@@ -245,12 +245,12 @@ def compare_answers(
         for key in keys:
             labels = benchmark.load_labels(key, SPLIT)[order(benchmark, key)]
             right = [int((answers == labels).sum()) for answers in (classes[key], one.classes[key])]
-            assert abs(right[0] - right[1]) <= 1
+            images = max(images, abs(right[0] - right[1]))
             same += int((classes[key] == one.classes[key]).sum())
             count += len(labels)
     print(f"{same} of {count} answers are the same")
     assert count == len(desks) * len(keys) * PER_TASK
-    return worst, same / count
+    return worst, same / count, images
 
 
 def test_only_the_newest_desk_is_finished(tab: App, benchmark: Benchmark, desks: list[dict[str, Any]]) -> None:
