@@ -30,13 +30,13 @@ def main() -> int:
     keys = [key for text in options.lessons for key in text.split(",") if key]
     try:
         if options.live:
-            files = live_desk.make_desk(Benchmark.load())
+            files, start = live_desk.make_desk(Benchmark.load()), live_desk.DESK_FILE
         else:
             view_lines = options.views.read_text("utf-8").splitlines() if options.views else []
             snapshot = site.make_site(
                 keys, view_lines, options.date, options.repository, lambda message: print(message, flush=True)
             )
-            files = site.render_site(snapshot)
+            files, start = site.render_site(snapshot), site.START_FILE
         site_folder.write_site(files, options.out)
     except (MergingError, OSError, UnicodeDecodeError) as error:
         print(f"No snapshot was written: {error}", file=sys.stderr)
@@ -44,7 +44,7 @@ def main() -> int:
     finally:
         _close()
     size = sum(map(len, files.values())) / 1e6
-    print(f"Wrote {len(files)} files, {size:.1f} MB, to {options.out}. Open {options.out / 'index.html'}.")
+    print(f"Wrote {len(files)} files, {size:.1f} MB, to {options.out}. Open {options.out / start}.")
     return 0
 
 

@@ -11,6 +11,7 @@ from app.live import component, desk
 from merging.images.benchmarks.benchmark import Benchmark
 
 DATA_SUFFIX = ".data.js"  # of scripts that carry a file as base64
+DESK_FILE = "mix.html"  # of the page
 FOLDER = Path(component.__file__).parent
 PROGRAMS = (  # each after those that it needs
     "random_bytes.js", "merge.js", "accuracies.js", "desk_text.js", "own_picture.js", "vendor/ort.wasm.bundle.min.mjs",
@@ -34,14 +35,14 @@ PAGE = """<!doctype html>
 
 
 def make_desk(benchmark: Benchmark) -> dict[str, bytes]:
-    """The files of the page by name; index.html opens it. Task vectors are int8. Raises as ``desk.write_desk``."""
+    """The files of the page by name; ``DESK_FILE`` opens it. Task vectors are int8. Raises as ``desk.write_desk``."""
     contents: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as written:
         desk.write_desk(Path(written), benchmark, small=True)
         contents |= {path.name: path.read_bytes() for path in sorted(Path(written).iterdir())}
     contents |= {Path(name).name: (FOLDER / name).read_bytes() for name in PROGRAMS}
     sizes = json.dumps({name: len(content) for name, content in contents.items()})
-    files = {"index.html": PAGE.replace("= {}", f"= {sizes}").encode()}
+    files = {DESK_FILE: PAGE.replace("= {}", f"= {sizes}").encode()}
     files |= {name: (FOLDER / name).read_bytes() for name in ("mix.css", "static.js")}
     return files | {
         name + DATA_SUFFIX: b'takeMixFile("%s", "%s");' % (name.encode(), base64.b64encode(content))

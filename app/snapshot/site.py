@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from app.reading import glossary
 from app.reading.report_sources import program_versions
+from app.snapshot import live_desk
 from app.snapshot.formulas import mathml
 from app.snapshot.headless import Headless, SnapshotError, parse_page_address
 from app.snapshot.lesson_pages import make_static_lesson
@@ -27,7 +28,7 @@ from viz.report.report_contents import Source
 
 TEMPLATES_FOLDER = Path(__file__).parent / "templates"
 COPIED_FILES = ("snapshot.css", "snapshot.js")
-PLOTLY_FILE = "plotly.js"
+START_FILE, PLOTLY_FILE = "index.html", "plotly.js"
 SITE_TITLE = "Merging vision models: lessons and views"
 STEP_NAMES = {"say": "read", "predict": "predict", "do": "do", "explain": "explain", "check": "check", "free": "write"}
 ProgressReport = Callable[[str], object]
@@ -56,7 +57,9 @@ def make_site(
         if _is_view_line(line):
             report_progress(f"View in line {number} ...")
             views.append(_make_view(line, number, f"figure-{len(views) + 1}", app))
-    return Site(SITE_TITLE, date, repository, tuple(lessons), tuple(views), tuple(program_versions()))
+    has_desk = any(step.desk for lesson in lessons for step in lesson.steps)
+    desk = live_desk.make_desk(benchmark) if has_desk else {}
+    return Site(SITE_TITLE, date, repository, tuple(lessons), tuple(views), tuple(program_versions()), desk)
 
 
 def _find_lessons(keys: Sequence[str]) -> list[Lesson]:
@@ -102,7 +105,7 @@ def render_site(site: Site) -> dict[str, bytes]:
     """Every file of a snapshot by name; equal contents give equal bytes."""
     from viz.report.document import plotly_js
 
-    pages = {"index.html": _fill_page("index.html.j2", site, site.title), "words.html": _fill_words_page(site)}
+    pages = {START_FILE: _fill_page("index.html.j2", site, site.title), "words.html": _fill_words_page(site)}
     pages["sources.html"] = _fill_page("sources.html.j2", site, "Sources", sources=_list_sources(site))
     if site.views:
         pages["views.html"] = _fill_page("views.html.j2", site, "Views")
@@ -113,7 +116,7 @@ def render_site(site: Site) -> dict[str, bytes]:
         | {name: (TEMPLATES_FOLDER / name).read_text("utf-8") for name in COPIED_FILES}
         | {PLOTLY_FILE: plotly_js()}
     )
-    return {name: text.encode() for name, text in texts.items()}
+    return {name: text.encode() for name, text in texts.items()} | dict(site.desk)
 
 
 def _fill_page(template: str, site: Site, title: str, **values: object) -> str:

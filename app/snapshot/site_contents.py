@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -34,12 +35,13 @@ class StaticPaper:
 class StaticStep:
     """One step with its figure and the figure after *Show me*; ``cells`` is the map whose cells the learner marks.
 
-    ``slider_fulfils`` has a flag for each value of the figure's slider: whether it reaches the goal. It may be empty.
+    A step on the page Mix has the address of a desk in place of a figure. ``slider_fulfils`` has a flag for each value of the figure's slider: whether it reaches the goal. It may be empty.
     """
 
     number: int
     kind: str
-    figure: StaticFigure
+    figure: StaticFigure | None
+    desk: str
     shown_figure: StaticFigure | None
     cells: StaticFigure | None
     slider_fulfils: tuple[bool, ...]
@@ -69,7 +71,7 @@ class StaticLesson:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything in a snapshot. ``date`` is written on every page, ``repository`` is an address or empty."""
+    """Everything in a snapshot. ``desk`` are the files of the page Mix, if a lesson has a step on it; ``date`` is written on every page, ``repository`` is an address or empty."""
 
     title: str
     date: str
@@ -77,3 +79,4 @@ class Site:
     lessons: tuple[StaticLesson, ...]
     views: tuple[StaticFigure, ...]
     made_with: tuple[tuple[str, str], ...] = field(default=())
+    desk: Mapping[str, bytes] = field(default_factory=dict)

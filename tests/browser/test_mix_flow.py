@@ -224,7 +224,7 @@ def test_a_static_desk_opens_from_disk_without_a_network(
     context = chromium.new_context(viewport={"width": 390, "height": 800}, offline=True)
     tab = new_tab(context, (tmp_path / "site").as_uri())
     link = "lwptv;ties:scaling=0.6;experts:circles=0.4;mute:s.b1"
-    tab.page.goto(f"{tab.url}/index.html?desk={link}")
+    tab.page.goto(f"{tab.url}/mix.html?desk={link}")
     await_answers(tab.page)
     assert tab.page.evaluate("document.documentElement.scrollWidth") <= 390
     assert tab.page.get_by_role("button", name="Make it a run").count() == 0
@@ -244,6 +244,6 @@ def test_a_static_desk_with_a_missing_file_says_so(chromium: Browser, library: P
     (tmp_path / "site" / "weights_2.safetensors.gz.data.js").unlink()
     context = chromium.new_context(offline=True)
     page = context.new_page()
-    page.goto(f"{(tmp_path / 'site').as_uri()}/index.html")
+    page.goto(f"{(tmp_path / 'site').as_uri()}/mix.html")
     expect(page.locator("main")).to_contain_text("weights_2.safetensors.gz.data.js cannot be loaded", timeout=PATIENCE)
     context.close()

@@ -244,8 +244,8 @@
       }
       step.querySelector(".truth").hidden = false;
       for (const field of [...fields, form.querySelector("button")]) field.disabled = true;
-      step.querySelector(".veil").hidden = true;
-      step.querySelector("figure[hidden]").hidden = false;
+      for (const one of step.querySelectorAll(".veil")) one.hidden = true;
+      for (const one of step.querySelectorAll("figure[hidden]")) one.hidden = false;
       drawVisible();
     }
 
