@@ -232,7 +232,11 @@ def test_a_static_desk_opens_from_disk_without_a_network(
     await_answers(desk)
     rows = [line.get_attribute("data-row") or "" for line in tab.page.locator("tr[data-row]").all()]
     assert len(rows) == 9
-    assert [cell(tab.page, row, "share") for row in rows] == [cell(desk, row, "share") for row in rows]
+    for row in ("in", "out", "h"):  # the static page rounds task vectors, which turns images of these small tasks
+        shares = [float(cell(page, row, "share").rstrip("%")) for page in (tab.page, desk)]
+        assert abs(shares[0] - shares[1]) <= 10, row
+    expect(tab.page.locator(".foot")).to_contain_text("task vectors rounded to int8")
+    expect(desk.locator(".foot")).not_to_contain_text("int8")
     tab.page.get_by_role("slider", name="circles").fill("1.2")
     await_answers(tab.page)
     assert not tab.problems and not tab.outside()
