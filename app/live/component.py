@@ -18,12 +18,14 @@ from merging.base.files import atomic
 from merging.base.files.locks import hold_lock
 from merging.base.files.short_digest import short_digest
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.digest_cache import DIGESTS
+from merging.models.model_references import PRETRAINED
 
 FOLDER = "desks"  # of the store
 
 
 def find_desk(benchmark: Benchmark, digest: str) -> Path:
-    """The folder with the files of a benchmark's desk, which are written once for each digest of a benchmark.
+    """The folder with the files of a benchmark's desk, which are written once for each state of benchmark and models.
 
     A server that only reads writes them to a temporary folder.
 
@@ -33,7 +35,8 @@ def find_desk(benchmark: Benchmark, digest: str) -> Path:
         StoreError: the store cannot be written to.
     """
     programs = [Path(str(module.__file__)).read_text("utf-8") for module in (desk, graph)]  # they decide on the files
-    name = short_digest("".join([digest, *programs]))
+    models = [DIGESTS.digest(benchmark.models()[name].open(name)) for name in (PRETRAINED, *benchmark.experts)]
+    name = short_digest("".join([digest, *models, *programs]))
     root = settings.store_root() / FOLDER
     if modes.server_mode() == modes.Mode.READ and not atomic.is_whole(root / name):
         root = _make_temporary_root()

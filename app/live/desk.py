@@ -6,6 +6,7 @@ A desk is the state of the page's sliders, as ``merge.js`` describes it: {edit, 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -31,9 +32,11 @@ from merging.models.families import EMBEDDINGS, OUTPUT, UNMERGED, Parameter
 from merging.models.formats.integer_changes import IntegerChanges, round_change
 from merging.models.tower_names import VISUAL
 
+MAX_NUMBERS = 120_000_000  # weights of all models together, which a browser has in memory as float32
 STAGES = (4, 16, 64)  # images of a task that are answered before the next task's more
 SEEDS = 4  # of DARE, from 0 on
 SPLIT = "choosing"
+RUNTIME = Path(__file__).parent / "vendor" / "ort-wasm-simd-threaded.wasm.gz"
 PACKED = ".gz"  # the ending of files that are stored compressed, which a server then sends as they are
 # The methods that a browser computes as the engine does, with the parameters that a desk may set.
 EDITS = {"lwptv": ("prune_ratio", "shared"), "magnitude": ("prune_ratio",), "dare": ("drop_rate", "rescale", "seed")}
@@ -64,7 +67,12 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
     shapes = {_short_name(p.name): pretrained.infos[p.name].shape for p in merged}
     dtypes = {pretrained.infos[p.name].dtype for p in merged}
     if dtypes not in ({torch.float16}, {torch.float32}):
-        raise CheckpointError("A browser merges towers in float16 or float32; this one has tensors of another kind.")
+        raise CheckpointError(
+            "A browser merges towers in float16 or float32; this one mixes kinds or has another."
+        )
+    models = (1 + len(benchmark.experts)) * sum(pretrained.infos[p.name].numel for p in merged)
+    if models > MAX_NUMBERS:
+        raise CheckpointError(f"These models have {models:,} weights; a browser takes at most {MAX_NUMBERS:,} in all.")
     graph = build_graph(Architecture.from_checkpoint(pretrained), shapes)
     experts = {name: benchmark.models()[name].open(name) for name in benchmark.experts}
     samples = {task.key: _sample(benchmark, task.key) for task in benchmark.tasks if SPLIT in task.splits}
@@ -94,7 +102,8 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
         "tasks": [_describe_task(benchmark, key, labels) for key, (_, labels) in samples.items()],
         "edits": [_describe_method(registry.find_edit(key), names) for key, names in EDITS.items()],
         "merges": [_describe_method(registry.find_merge(key), names) for key, names in MERGES.items()],
-        "bytes": {},
+        "bytes": {"runtime": len(RUNTIME.read_bytes())},
+        "runtime": hashlib.sha256(RUNTIME.read_bytes()).hexdigest()[:12],
     }
     for name, content in files.items():
         packed = gzip.compress(content, 1, mtime=0)

@@ -108,7 +108,7 @@ function readValue({ kind, label, low, high, choices, default: first }, text = "
 export function effectiveDesk(facts, { edit, merge, values, experts, parts, mute, solo }) {
   const factors = (prefix, table) => {
     const alone = [...solo].some((key) => key.startsWith(prefix));
-    const plays = (key) => (alone ? solo.has(prefix + key) : !mute.has(prefix + key));
+    const plays = (key) => !mute.has(prefix + key) && (!alone || solo.has(prefix + key));
     return Object.fromEntries(Object.entries(table).map(([key, factor]) => [key, plays(key) ? factor : 0]));
   };
   const byPart = factors("s.", parts);

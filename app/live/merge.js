@@ -1,4 +1,5 @@
-// Merging task vectors in the browser: float32, in the engine's order of summation, so that weights have the same bits.
+// Merging task vectors in the browser: float32, in the engine's order of summation. Float16 models of up to 16 experts
+// get the engine's bits; otherwise torch may add in another order, and scalars differ by an ulp.
 //
 // A desk is {edit, experts, merge, sections}: an edit of the task vectors (null, or lwptv, magnitude or dare with its
 // parameters), a factor for each expert (left out: 1), a merge with its parameters, and a factor for each section of
@@ -63,6 +64,13 @@ function trimRank(numel, density) {
   return Math.max(numel - Math.trunc(numel * density) - 1, 0);
 }
 
+/** The bin in which a rank falls, and the rank within it. */
+function findBin(counts, rank) {
+  let bin = 0;
+  for (; rank >= counts[bin]; bin++) rank -= counts[bin];
+  return [bin, rank];
+}
+
 /** 1 - η without the rounding error of the subtraction, for ratios with at most six decimals. */
 function densityOf(ratio) {
   const nearby = Math.round((1 - ratio) * 1e6) / 1e6;
@@ -92,6 +100,7 @@ export class Merger {
     this.signs = new Float32Array(PIECE); // that TIES elects
     this.counts = new Float32Array(PIECE); // of the experts that have the sign
     this.thresholds = new Map(); // by edit, expert and rank; emptied when it grows large
+    this.upperCounts = new Map(); // by edit and expert, of the upper bits; likewise
     this.random = {}; // the random bytes of the last seed
   }
 
@@ -119,27 +128,43 @@ export class Merger {
     const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
     const scaling = Math.fround(merge.scaling ?? 1);
     const trims = merge.key === "ties" && merge.density < 1 ? this.#trims(prepared, factors, merge.density) : null;
-    const election = { votes: 0, ties: [] };
+    const mean = merge.key === "weight_averaging" || merge.aggregation === "mean", tied = [];
+    let votes = 0;
+    const fill = (t, start, size) => {
+      factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
+      if (trims) this.#trim(size, trims);
+    };
     this.tensors.forEach((tensor, t) => {
-      const part = Math.fround(sections[tensor.section] ?? 1);
       for (let start = 0; start < tensor.size; start += PIECE) {
-        const size = Math.min(PIECE, tensor.size - start), first = tensor.start + start;
-        factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
-        const mean = merge.key === "weight_averaging" || merge.aggregation === "mean";
-        if (merge.key === "ties") this.#elect(size, first, mean, scaling, trims, election, part);
-        else this.#average(size, mean, scaling);
-        this.#add(merged, first, size, part);
+        const size = Math.min(PIECE, tensor.size - start);
+        fill(t, start, size);
+        this.#average(size, mean && merge.key !== "ties", merge.key === "ties" ? 1 : scaling);
+        if (merge.key === "ties") {
+          votes += this.#elect(size);
+          const open = this.#findTies(size);
+          if (open.length) tied.push({ t, start, size, open });
+          this.#agree(size, mean, scaling);
+        }
+        this.#add(merged, tensor, start, size, sections);
       }
     });
-    this.#settle(merged, election);
+    for (const { t, start, size, open } of tied) { // they get the sign of the majority; without one they stay
+      fill(t, start, size);
+      this.signs.fill(0, 0, size);
+      for (const i of open) this.signs[i] = Math.sign(votes);
+      this.#agree(size, mean, scaling);
+      this.#add(merged, this.tensors[t], start, size, sections, open);
+    }
     if (this.facts.half) roundToHalf(merged);
     return merged;
   }
 
-  #add(merged, first, size, part) {
-    const { change, pretrained } = this;
+  /** Add the change of a piece to the pretrained weights, or only its scalars `open`. */
+  #add(merged, tensor, start, size, sections, open = null) {
+    const { change, pretrained } = this, first = tensor.start + start, part = Math.fround(sections[tensor.section] ?? 1);
     if (part !== 1) for (let i = 0; i < size; i++) change[i] *= part;
-    for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
+    if (open) for (const i of open) merged[first + i] = pretrained[first + i] + change[i];
+    else for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
   }
 
   /** The sum of the rows times the scaling, or their mean. */
@@ -154,20 +179,23 @@ export class Merger {
     else for (let i = 0; i < size; i++) change[i] *= scaling;
   }
 
-  /** The elected sum or mean of TIES. Exact ties of kept scalars wait in `election` for the sign of the majority. */
-  #elect(size, first, mean, scaling, trims, election, part) {
-    const { rows, change, signs } = this, count = this.vectors.length, end = count * PIECE;
-    if (trims) this.#trim(size, trims);
-    this.#average(size, false, 1);
-    for (let i = 0; i < size; i++) election.votes += signs[i] = Math.sign(change[i]);
-    this.#agree(size, mean, scaling);
+  /** Elect the signs of the sums in the change ; returns the sum of the signs. */
+  #elect(size) {
+    let votes = 0;
+    for (let i = 0; i < size; i++) votes += this.signs[i] = Math.sign(this.change[i]);
+    return votes;
+  }
+
+  /** The scalars that experts keep whose sum is exactly zero. */
+  #findTies(size) {
+    const { rows, signs } = this, end = this.vectors.length * PIECE, open = [];
     for (let i = 0; i < size; i++) {
-      let tied = signs[i] === 0 ? 0 : end;
-      while (tied < end && rows[tied + i] === 0) tied += PIECE;
-      if (signs[i] !== 0 || tied >= end) continue;
-      const column = Array.from({ length: count }, (_, k) => rows[k * PIECE + i]);
-      election.ties.push({ index: first + i, column, mean, scaling, part });
+      if (signs[i] !== 0) continue;
+      let row = 0;
+      while (row < end && rows[row + i] === 0) row += PIECE;
+      if (row < end) open.push(i);
     }
+    return open;
   }
 
   /** Write the sum or mean of the scalars that have the elected sign, times the scaling, into the change. */
@@ -185,17 +213,6 @@ export class Merger {
     for (let i = 0; i < size; i++) change[i] *= signs[i];
     if (mean) for (let i = 0; i < size; i++) change[i] /= Math.max(counts[i], 1);
     for (let i = 0; i < size; i++) change[i] *= scaling;
-  }
-
-  /** Write the scalars whose experts are exactly tied, with the sign of the majority; without one they stay. */
-  #settle(merged, { votes, ties }) {
-    const sign = Math.sign(votes), f = Math.fround;
-    for (const { index, column, mean, scaling, part } of ties) {
-      const agreeing = column.map((value) => value * sign).filter((value) => value > 0);
-      const sum = f(agreeing.reduce((total, value) => f(total + value), 0) * sign);
-      const change = f(scaling * (mean ? f(sum / Math.max(agreeing.length, 1)) : sum));
-      merged[index] = this.pretrained[index] + f(part * change);
-    }
   }
 
   #trim(size, trims) {
@@ -258,19 +275,25 @@ export class Merger {
 
   /** The absolute value of this rank among an expert's edited scalars, exact: first its upper bits, then the lower. */
   #kth(edit, k, rank) {
-    const { random, limits, masks, ...plain } = edit;
-    const name = JSON.stringify([plain, k, rank]);
+    if (edit.limits) { // what is pruned is zero, and the rest keeps its order
+      const whole = this.#kth({ key: "" }, k, rank);
+      return whole < edit.limits[k] ? 0 : whole;
+    }
+    const { random, masks, ...plain } = edit;
+    const name = JSON.stringify([plain, k, rank]), vector = JSON.stringify([plain, k]);
+    if (this.upperCounts.size > 64) this.upperCounts.clear();
+    if (!this.upperCounts.has(vector)) this.upperCounts.set(vector, this.#count(edit, k));
+    if (this.thresholds.size > 1000) this.thresholds.clear();
     if (!this.thresholds.has(name)) {
-      const [upper, left] = this.#findBin(edit, k, rank);
-      const [lower] = this.#findBin(edit, k, left, upper);
-      if (this.thresholds.size > 1000) this.thresholds.clear();
+      const [upper, left] = findBin(this.upperCounts.get(vector), rank);
+      const [lower] = findBin(this.#count(edit, k, upper), left);
       this.thresholds.set(name, new Float32Array(new Uint32Array([(upper << 15) | lower]).buffer)[0]);
     }
     return this.thresholds.get(name);
   }
 
-  /** The bin of upper bits in which a rank falls, or of lower bits below `upper`, and the rank within the bin. */
-  #findBin(edit, k, rank, upper = -1) {
+  /** Counts of an expert's edited scalars by the upper bits of their size, or by the lower ones below `upper`. */
+  #count(edit, k, upper = -1) {
     const counts = new Uint32Array(65536), words = new Uint32Array(this.rows.buffer, k * PIECE * 4, PIECE);
     this.tensors.forEach(({ size: whole }, t) => {
       for (let start = 0; start < whole; start += PIECE) {
@@ -280,8 +303,6 @@ export class Merger {
         else for (let i = 0; i < size; i++) if ((words[i] & 0x7fffffff) >>> 15 === upper) counts[words[i] & 0x7fff]++;
       }
     });
-    let bin = 0;
-    for (; rank >= counts[bin]; bin++) rank -= counts[bin];
-    return [bin, rank];
+    return counts;
   }
 }

@@ -11,7 +11,6 @@ import { lwptvMasks } from "./merge.js";
 const WALL_SIZE = 40; // most images on the wall
 const MAX_STORED = 60; // desks whose answers stay, for undo and for A and B
 const MAX_UNDO = 200;
-const SILENT_SECONDS = 30; // of a download without a byte, after which the page says so
 const COLORS = [ // as in the figures of viz.theme
   "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "var(--last)",
 ];
@@ -23,7 +22,7 @@ const framed = window.parent !== window && !window.mixUrls; // the page of stati
 const page = {}; // the elements that change
 const loaded = { facts: null, folder: "", ready: false }; // from the server
 let desk = null; // the sliders, as desk_text.js describes them
-let worker = null, lastByte = 0, count = 0, draws = false;
+let worker = null, count = 0, draws = false;
 let current = null, previous = null; // records: what is answered for the present desk, and for the one before
 let committed = "", linkSeen = null, engine = null, own = null;
 const undo = [], records = new Map(), pins = { A: null, B: null };
@@ -102,9 +101,11 @@ function address(text) {
   return url;
 }
 
+const memory = () => `mix ${location.pathname} ${loaded.folder}`; // the key of this tab's desk
+
 function storeAddress(text) {
   try {
-    sessionStorage.setItem(`mix ${loaded.folder}`, text);
+    sessionStorage.setItem(memory(), text);
     const { history } = framed ? window.parent : window;
     const isFirst = text === writeDesk(loaded.facts, firstDesk(loaded.facts));
     history.replaceState(history.state, "", address(isFirst ? "" : text));
@@ -139,8 +140,7 @@ const wanted = () => loaded.facts.tasks.reduce((sum, { labels }) => sum + labels
 /** Have the worker answer the present desk, unless all of it is known or nobody looks. */
 function ask() {
   if (!loaded.ready || document.hidden) return;
-  const isDone = current.done && (own === null || current.own !== null);
-  if (isDone) return void worker.postMessage({ kind: "stop" });
+  if (current.done && (own === null || current.own !== null)) return void worker.postMessage({ kind: "stop" });
   current.id = ++count;
   worker.postMessage({ kind: "mix", id: count, desk: current.effective, tasks: current.done ? [] : null });
 }
@@ -158,10 +158,8 @@ function takeAnswers(record, answers) {
 
 function hear({ data }) {
   const record = current?.id === data.id ? current : null; // answers to older desks are dropped
-  if (data.kind === "progress") {
-    lastByte = Date.now();
-    showProgress(data.done, data.total);
-  } else if (data.kind === "ready") {
+  if (data.kind === "progress") showProgress(data.done, data.total);
+  else if (data.kind === "ready") {
     loaded.ready = true;
     page.status.textContent = "";
     page.progress.hidden = true;
@@ -170,19 +168,21 @@ function hear({ data }) {
     ask();
   } else if (data.kind === "pictures") {
     page.wallImages.forEach((image, i) => paint(page.tiles[i].canvas, data.pixels[i]));
-  } else if (data.kind === "failed") fail(data.error);
+  } else if (data.kind === "failed") fail(data.error, data.isDownload);
   else if (record && data.kind === "merged") record.ms = data.ms;
   else if (record && data.kind === "own") record.own = data.classes;
   else if (record && data.kind === "answers") takeAnswers(record, data.answers);
   else if (record && data.kind === "finished") {
     record.done ||= record.answered >= wanted();
+    const { in: own, out } = measure(loaded.facts.tasks, record), say = (one) => (one ? percent(one.mean) : "not measured");
+    page.finished.textContent = `All images are answered. In domain: ${say(own)}. Out of domain: ${say(out)}.`;
     if (pins.A === null) pin("A"); // so that there is something to compare with
   }
   drawSoon();
 }
 
 function pin(name) {
-  pins[name] = { text: committed, record: current };
+  pins[name] = { text: writeDesk(loaded.facts, desk), record: current };
   pinned = name;
   page.show[name].disabled = false;
   drawSoon();
@@ -190,13 +190,13 @@ function pin(name) {
 
 // --- The worker and its failures
 
-function explainFailure(error) {
-  if (/memory|alloc|RangeError/i.test(error)) return "The browser has too little memory for this desk.";
-  if (/fetch|network|loaded|cut off|compressed|input stream/i.test(error)) return "The download was cut off.";
+function explainFailure(error, isDownload) {
+  if (isDownload) return `The models could not be downloaded in full: ${error.slice(0, 200)}`;
+  if (/memory|allocation/i.test(error)) return "The browser has too little memory for this desk.";
   return `This browser cannot compute the desk: ${error.slice(0, 200)}.`;
 }
 
-function fail(error) {
+function fail(error, isDownload = false) {
   loaded.ready = false;
   worker?.terminate();
   worker = null;
@@ -205,7 +205,7 @@ function fail(error) {
   const again = make("button", { type: "button", onclick: start }, "Try again");
   const merge = make("button", { type: "button", onclick: makeRun }, "Preview it on Merge");
   const rest = framed ? " The sliders stay as they are, and Merge previews the same mix on the server." : "";
-  page.failure.replaceChildren(explainFailure(error) + rest, " ", again, " ", ...(framed ? [merge] : []));
+  page.failure.replaceChildren(explainFailure(error, isDownload) + rest, " ", again, " ", ...(framed ? [merge] : []));
   page.failure.hidden = false;
 }
 
@@ -214,17 +214,10 @@ function start() {
   const hasSimd = typeof WebAssembly === "object" && WebAssembly.validate(new Uint8Array(SIMD));
   if (!hasSimd) return fail("it does not run WebAssembly with SIMD");
   page.status.textContent = "Loading the models …";
-  lastByte = Date.now();
   worker = window.mixWorker?.() ?? new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   worker.onmessage = hear;
   worker.onerror = (event) => fail(String(event.message || "The program could not be loaded"));
   worker.postMessage({ kind: "open", folder: new URL(loaded.folder, location.href).href });
-}
-
-function watch() {
-  if (worker && !loaded.ready && Date.now() - lastByte > 1000 * SILENT_SECONDS) {
-    page.status.textContent = `No byte has come for ${SILENT_SECONDS} seconds; the download may have stopped.`;
-  }
 }
 
 function showProgress(done, total) {
@@ -237,9 +230,9 @@ function showProgress(done, total) {
 /** A tab in the background stops computing; what it has not answered follows when it is looked at. */
 function followTab() {
   if (!current) return;
-  if (document.hidden) worker?.postMessage({ kind: "stop" });
-  else ask();
-  notice(page.said, document.hidden ? "Computing pauses while this tab is in the background." : "");
+  if (!document.hidden) return void (ask(), drawSoon());
+  worker?.postMessage({ kind: "stop" });
+  if (loaded.ready && !current.done) page.status.textContent = "Computing pauses while this tab is in the background.";
 }
 
 function notice(element, text) {
@@ -319,7 +312,7 @@ function drawWall() {
   page.wallText.textContent = right + wrong ? `${right} of ${right + wrong} right${since}.` : "";
   const names = loaded.facts.tasks[page.ownTask.value]?.classes;
   const answer = own && current.own ? `The mix says: ${names[current.own[page.ownTask.value]]}.` : "";
-  page.ownText.textContent = own?.text ?? answer;
+  page.ownText.textContent = page.ownError || answer;
 }
 
 function drawSoon() {
@@ -367,8 +360,7 @@ function makeMap() {
     own.forEach(({ name, index }, row) => experts.forEach((expert, k) => {
       const fields = { x: left + k * 8, y: row * 9 + (height - own.length * 9) / 2, width: 7, height: 8 };
       const lane = svg("rect", { ...fields, style: `--lane: ${COLORS[k % 8]}` }, svg("title", {}));
-      lane.firstChild.textContent = `${findTitle(loaded.facts, expert)}, ${name}`;
-      page.lanes.push({ lane, section, index, k, expert });
+      page.lanes.push({ lane, section, index, k, expert, title: `${findTitle(loaded.facts, expert)}, ${name}` });
       root.append(lane);
     }));
   });
@@ -377,16 +369,17 @@ function makeMap() {
 
 function drawMap({ edit, experts, sections }) {
   const masks = edit?.key === "lwptv" ? lwptvMasks(loaded.facts.saliency, edit) : null;
-  for (const { lane, section, index, k, expert } of page.lanes) {
+  for (const { lane, section, index, k, expert, title } of page.lanes) {
     const isDropped = masks !== null && !masks[k][index], factor = isDropped ? 0 : experts[expert] * sections[section];
     lane.setAttribute("class", isDropped ? "dropped" : factor < 0 ? "minus" : "");
     lane.style.setProperty("fill-opacity", isDropped ? 1 : Math.min(Math.abs(factor), 1.5) / 1.5);
+    lane.firstChild.textContent = `${title}: ${isDropped ? "put back to pretrained" : `factor ${factor.toFixed(2)}`}`;
   }
 }
 
 /** A row with a control for one parameter; `read` and `write` get and set its value on the desk. */
 function makeControl({ kind, label, help = "", low, high, step, choices, default: first }, read, write, ...buttons) {
-  const value = make("output", {}), title = make("span", { className: "name" }, label);
+  const value = make("span", { className: "value" }), title = make("span", { className: "name" }, label);
   let input, show;
   if (kind === "flag") {
     input = make("input", { type: "checkbox", onchange: () => change(() => write(input.checked)) });
@@ -413,7 +406,8 @@ function makeControl({ kind, label, help = "", low, high, step, choices, default
 function makeSwitches(key, label) {
   return [["mute", "M", "Mute"], ["solo", "S", "Solo"]].map(([name, letter, word]) => {
     const flip = () => change(() => desk[name].delete(key) || desk[name].add(key));
-    const button = make("button", { type: "button", title: `${word} ${label}`, onclick: flip }, letter);
+    const title = `${word} ${label}${key.startsWith("e.") ? "; averages still count who is mute" : ""}`;
+    const button = make("button", { type: "button", title, onclick: flip }, letter);
     button.setAttribute("aria-label", `${word} ${label}`);
     page.controls.push(() => button.setAttribute("aria-pressed", desk[name].has(key)));
     return button;
@@ -469,6 +463,7 @@ function makeButtons() {
   const show = (name) => Object.assign(button(`Show ${name}`, () => {
     takeDeskByHand(pins[name].text);
     pinned = name === "A" && pins.B ? "B" : "A"; // compared with the other one
+    drawSoon();
   }, `Put the desk as it was when pinned as ${name}`), { disabled: true });
   page.show = { A: show("A"), B: show("B") };
   page.undo = Object.assign(button("Undo", undoStep, "Ctrl+Z"), { disabled: true });
@@ -500,13 +495,14 @@ function makeOwn() {
     const { readPicture } = await import("./own_picture.js");
     try {
       own = { pixels: await readPicture(file, loaded.facts.preprocess.side) };
+      page.ownError = "";
       paint(canvas, own.pixels);
       canvas.hidden = false;
       for (const record of records.values()) record.own = null;
-      worker?.postMessage({ kind: "own", pixels: own.pixels });
+      if (loaded.ready) worker.postMessage({ kind: "own", pixels: own.pixels });
       ask();
     } catch (error) {
-      own = { text: String(error.message) };
+      page.ownError = String(error.message);
     }
     drawSoon();
   };
@@ -521,15 +517,16 @@ function makeOwn() {
 }
 
 function build() {
-  Object.assign(page, { controls: [], meters: [], pinnedHeads: [], root: document.getElementById("mix") });
+  Object.assign(page, { controls: [], meters: [], pinnedHeads: [], ownError: "", root: document.getElementById("mix") });
   const { tasks, experts, half, rounded } = loaded.facts, lanes = experts.map((key) => [key, COLORS[experts.indexOf(key) % 8]]);
-  page.status = make("p", { className: "status", role: "status" });
+  page.status = make("p", { className: "status" }); // follows every batch; `finished` is read aloud
+  page.finished = make("p", { className: "unseen", role: "status" });
   page.progress = make("p", { hidden: true }, make("progress", { max: 1, "aria-label": "Loading" }));
   page.failure = make("p", { className: "failure", role: "alert", hidden: true });
   page.said = make("p", { className: "said", role: "status", hidden: true });
   page.runNote = make("span", {}, "Run: the engine's run of this chain, on the whole choosing half.");
   const means = makeMeters([
-    { key: "in", title: "In domain", help: "Mean over the tasks whose experts are merged" },
+    { key: "in", title: "In domain", help: "Mean over the tasks that have an expert" },
     { key: "out", title: "Out of domain", help: "Mean over the other tasks" },
     { key: "h", title: "H", help: "Harmonic mean of in and out of domain" },
   ], "Accuracy on a sample of the choosing half: bars for this mix, ticks for the pinned one, lines for 95% intervals");
@@ -542,7 +539,7 @@ function build() {
   page.results = make("section", { className: "results", "aria-label": "Answers" },
     byTask, make("h2", {}, "Answers, image by image"), page.wallText, makeWall(), makeOwn(),
     make("h2", {}, "The network, filled with the factors"), make("div", { className: "wide" }, makeMap()));
-  const top = make("section", { className: "top", "aria-label": "Averages" }, means, page.status, page.progress);
+  const top = make("section", { className: "top", "aria-label": "Averages" }, means, page.status, page.finished, page.progress);
   const sliders = make("section", { className: "desk", "aria-label": "Desk" }, ...makeDesk());
   page.root.replaceChildren(page.failure, page.said, makeButtons(), top, sliders, page.results,
     make("p", { className: "summary foot" }, precision, " ", page.runNote));
@@ -553,7 +550,6 @@ function build() {
     undoStep();
   });
   document.addEventListener("visibilitychange", followTab);
-  setInterval(watch, 5000);
 }
 
 function drawDesk() {
@@ -566,7 +562,11 @@ function drawDesk() {
 export async function open({ folder, link = "", ...rest }) {
   engine = rest.engine ?? null;
   if (loaded.folder === folder) {
-    if (desk && link !== linkSeen && link !== committed) takeDesk(link, true);
+    if (desk && link !== linkSeen && link !== committed && !undo.includes(link)) { // else it is late
+      undo.push(committed);
+      page.undo.disabled = false;
+      takeDesk(link, true);
+    }
     linkSeen = link;
     return void drawSoon();
   }
@@ -586,14 +586,14 @@ export async function open({ folder, link = "", ...rest }) {
   build();
   let remembered = "";
   try {
-    remembered = sessionStorage.getItem(`mix ${folder}`) ?? "";
+    remembered = sessionStorage.getItem(memory()) ?? "";
   } catch { /* without a memory the desk is the first one */ }
   takeDesk(link || remembered, Boolean(link));
   start();
 }
 
-window.addEventListener("message", ({ data }) => {
-  if (data?.type !== "streamlit:render") return;
+window.addEventListener("message", ({ data, source }) => {
+  if (!framed || source !== window.parent || data?.type !== "streamlit:render") return;
   document.documentElement.dataset.theme = data.theme?.base ?? "light";
   open(data.args);
 });

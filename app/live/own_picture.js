@@ -5,7 +5,8 @@ const BITS = 22; // fraction of PIL's integer weights
 
 /** The pixels (side, side, 3) of a file. Throws an Error whose message is for people. */
 export async function readPicture(file, side) {
-  const bitmap = await createImageBitmap(file).catch(() => null);
+  const asStored = { imageOrientation: "none", colorSpaceConversion: "none", premultiplyAlpha: "none" };
+  const bitmap = await createImageBitmap(file, asStored).catch(() => null);
   if (bitmap === null) throw new Error("The browser cannot read this file as a picture.");
   const { width, height } = bitmap, long = Math.trunc((side * Math.max(width, height)) / Math.min(width, height));
   if (width * height > MAX_PIXELS || long * side > MAX_PIXELS) {

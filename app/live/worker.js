@@ -12,6 +12,7 @@ import { Merger, readSafetensors } from "./merge.js";
 
 const CACHE = "mix"; // of files whose addresses have a digest
 const BATCH = 16; // images that run through the network at once
+class DownloadError extends Error {}
 let state = null, newest = null, running = false;
 
 onmessage = async ({ data }) => {
@@ -34,17 +35,18 @@ onmessage = async ({ data }) => {
     running = false;
   } catch (error) {
     running = false;
-    postMessage({ kind: "failed", error: String(error) });
+    postMessage({ kind: "failed", error: String(error.message ?? error), isDownload: error instanceof DownloadError });
   }
 };
 
 /** The files of a desk, loaded and ready. */
 async function open(locate) {
   const facts = await (await request(locate("desk.json"))).json();
-  const wasmSize = 3_652_765, sizes = Object.values(facts.bytes);
-  const files = { done: 0, total: sizes.reduce((total, size) => total + size, wasmSize) };
+  const sizes = Object.values(facts.bytes), files = { done: 0, total: sizes.reduce((total, size) => total + size) };
   const load = (name) => loadBytes(locate(`${name}.gz`), files, facts.bytes[`${name}.gz`]);
-  const wasm = loadBytes(new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url).href, files, wasmSize);
+  const runtime = new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url);
+  if (runtime.protocol !== "blob:") runtime.search = facts.runtime; // its digest, because the browser keeps the file
+  const wasm = loadBytes(runtime.href, files, facts.bytes.runtime);
   const [graph, heads, images, streams] = await Promise.all(
     ["tower.onnx", "heads.safetensors", "images.bin", "streams.bin"].map(load),
   );
@@ -65,34 +67,39 @@ async function open(locate) {
 
 async function request(url) {
   const response = await fetch(url);
-  if (!response.ok) throw new Error(`${url} cannot be loaded (${response.status}).`);
+  if (!response.ok) throw new DownloadError(`the server answers ${response.status} for ${new URL(url).pathname}.`);
   return response;
 }
 
-/** The unpacked bytes of a file that has `size` bytes; some servers unpack it themselves. The browser keeps it. */
+/** The unpacked bytes of a file that counts as `size` bytes of progress. The browser keeps it. */
 async function loadBytes(url, files, size) {
   const cache = url.startsWith("http") ? await globalThis.caches?.open(CACHE).catch(() => null) : null;
   const stored = await cache?.match(url);
-  if (stored) {
-    files.done += size;
-    postMessage({ kind: "progress", ...files });
-    return new Response(stored.body.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+  const progress = (bytes) => postMessage({ kind: "progress", ...files, done: (files.done += bytes) });
+  try {
+    const blob = stored ? await stored.blob() : await readBody(await request(url), progress);
+    if (stored) progress(size);
+    const start = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
+    const isPacked = start[0] === 0x1f && start[1] === 0x8b; // some servers unpack it themselves
+    const unpacked = isPacked ? blob.stream().pipeThrough(new DecompressionStream("gzip")) : blob.stream();
+    const bytes = await new Response(unpacked).arrayBuffer();
+    if (!stored && isPacked) await cache?.put(url, new Response(blob)).catch(() => {}); // no space
+    return bytes;
+  } catch (error) {
+    if (error instanceof TypeError) throw new DownloadError(error.message); // the network, or the end is missing
+    throw error;
   }
+}
+
+/** The body of a response as a Blob. */
+async function readBody(response, progress) {
   const parts = [];
-  let length = 0;
-  for (const reader = (await request(url)).body.getReader(); ;) {
+  for (const reader = response.body.getReader(); ;) {
     const { done, value } = await reader.read();
-    if (done) break;
+    if (done) return new Blob(parts);
     parts.push(value);
-    length += value.length;
-    files.done += value.length;
-    postMessage({ kind: "progress", ...files });
+    progress(value.length);
   }
-  const blob = new Blob(parts), start = new Uint8Array(await blob.slice(0, 2).arrayBuffer());
-  if (start[0] !== 0x1f || start[1] !== 0x8b) return blob.arrayBuffer();
-  if (length < size) throw new Error(`The download of ${url} was cut off.`);
-  await cache?.put(url, new Response(blob)).catch(() => {}); // no space
-  return new Response(blob.stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
 /** [task, image] in the order in which images are answered: the first stage of every task, then the next stage. */

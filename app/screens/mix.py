@@ -34,7 +34,7 @@ def make_recipe(desk: Mapping[str, Any]) -> Recipe:
     benchmark = page_data.benchmark()
     try:
         edits, merge, params = build_chain(desk)
-    except (KeyError, TypeError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise MergingError("The browser sent something else than a desk.") from None
     return Recipe.build(merge, params, edits, benchmark.pretrained, benchmark.experts)
 
@@ -77,7 +77,7 @@ def draw_mix() -> None:
     scores = read_engine_scores(made) if made else {}
     engine = {"desk": made, "scores": scores} if scores else None
     sent = component.draw_desk(folder, st.query_params.get(address.DESK, "")[:MAX_LINK], engine)
-    if sent and sent.get("count") != st.session_state.get(SEEN_KEY):
+    if isinstance(sent, dict) and sent.get("count") != st.session_state.get(SEEN_KEY):
         st.session_state[SEEN_KEY] = sent.get("count")
         open_on_merge(sent.get("make"))
 

@@ -35,7 +35,8 @@ class StaticPaper:
 class StaticStep:
     """One step with its figure and the figure after *Show me*; ``cells`` is the map whose cells the learner marks.
 
-    A step on the page Mix has the address of a desk in place of a figure. ``slider_fulfils`` has a flag for each value of the figure's slider: whether it reaches the goal. It may be empty.
+    A step on the page Mix has the address of a desk in place of a figure. ``slider_fulfils`` has a flag for each value
+    of the figure's slider: whether it reaches the goal. It may be empty.
     """
 
     number: int
@@ -71,7 +72,10 @@ class StaticLesson:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything in a snapshot. ``desk`` are the files of the page Mix, if a lesson has a step on it; ``date`` is written on every page, ``repository`` is an address or empty."""
+    """Everything in a snapshot. ``date`` is written on every page, ``repository`` is an address or empty.
+
+    ``desk`` are the files of the page Mix, if a lesson has a step on it.
+    """
 
     title: str
     date: str

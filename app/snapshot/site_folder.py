@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from app.snapshot.headless import SnapshotError
-from app.snapshot.live_desk import DATA_SUFFIX
+from app.snapshot.live_desk import DATA_SUFFIX, DESK_TEXTS, unpack_data
 from app.snapshot.site import PLOTLY_FILE
 from merging.base import settings
 from merging.base.files.temporary import OLD_KIND, temporary_name
@@ -45,11 +45,12 @@ def write_site(files: Mapping[str, bytes], out: Path, private: private_names.Pri
 
 
 def check_privacy(files: Mapping[str, bytes], private: private_names.PrivateNames) -> None:
-    """Look for private text in every file but plotly.js and those in base64. Raises SnapshotError naming the file."""
+    """Look for private text in every file but plotly.js and binary data. Raises SnapshotError naming the file."""
     for name, content in files.items():
-        if name != PLOTLY_FILE and not name.endswith(DATA_SUFFIX):
+        is_text = name != PLOTLY_FILE and not name.endswith(DATA_SUFFIX)
+        if is_text or name == DESK_TEXTS:
             try:
-                private_names.check_document(content.decode(), private)
+                private_names.check_document((content if is_text else unpack_data(content)).decode(), private)
             except ReportError as error:
                 raise SnapshotError(f"{name} was not written: {error}") from None
 
