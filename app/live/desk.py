@@ -67,9 +67,7 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
     shapes = {_short_name(p.name): pretrained.infos[p.name].shape for p in merged}
     dtypes = {pretrained.infos[p.name].dtype for p in merged}
     if dtypes not in ({torch.float16}, {torch.float32}):
-        raise CheckpointError(
-            "A browser merges towers in float16 or float32; this one mixes kinds or has another."
-        )
+        raise CheckpointError("A browser merges towers in float16 or float32; this one mixes kinds or has another.")
     models = (1 + len(benchmark.experts)) * sum(pretrained.infos[p.name].numel for p in merged)
     if models > MAX_NUMBERS:
         raise CheckpointError(f"These models have {models:,} weights; a browser takes at most {MAX_NUMBERS:,} in all.")
@@ -89,6 +87,7 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
         weights = _read_changes(read_change, merged) if read_change else _read_weights(expert, merged)
         files[f"weights_{number}.safetensors"] = save(weights)
     stored = all(_find_change_reader(expert, pretrained, small=False) for expert in experts.values())
+    runtime = RUNTIME.read_bytes()
     facts: dict[str, Any] = {
         "experts": list(experts),
         "tensors": [
@@ -102,8 +101,8 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
         "tasks": [_describe_task(benchmark, key, labels) for key, (_, labels) in samples.items()],
         "edits": [_describe_method(registry.find_edit(key), names) for key, names in EDITS.items()],
         "merges": [_describe_method(registry.find_merge(key), names) for key, names in MERGES.items()],
-        "bytes": {"runtime": len(RUNTIME.read_bytes())},
-        "runtime": hashlib.sha256(RUNTIME.read_bytes()).hexdigest()[:12],
+        "bytes": {},
+        "runtime": {"bytes": len(runtime), "digest": hashlib.sha256(runtime).hexdigest()[:12]},
     }
     for name, content in files.items():
         packed = gzip.compress(content, 1, mtime=0)

@@ -230,9 +230,9 @@ function showProgress(done, total) {
 /** A tab in the background stops computing; what it has not answered follows when it is looked at. */
 function followTab() {
   if (!current) return;
-  if (!document.hidden) return void (ask(), drawSoon());
-  worker?.postMessage({ kind: "stop" });
-  if (loaded.ready && !current.done) page.status.textContent = "Computing pauses while this tab is in the background.";
+  if (document.hidden) worker?.postMessage({ kind: "stop" });
+  else ask();
+  drawMeters();
 }
 
 function notice(element, text) {
@@ -290,7 +290,7 @@ function drawMeters() {
   if (!loaded.ready) return;
   page.status.textContent = done || answered >= total
     ? `All ${total} images are answered, ${loaded.facts.stages.at(-1)} a task at most.`
-    : answered ? `Merged in ${ms.toFixed(0)} ms; ${answered} of ${total} images are answered.` : "Merging …";
+    : document.hidden ? "Computing pauses while this tab is in the background." : answered ? `Merged in ${ms.toFixed(0)} ms; ${answered} of ${total} images are answered.` : "Merging …";
 }
 
 function drawWall() {

@@ -42,11 +42,12 @@ onmessage = async ({ data }) => {
 /** The files of a desk, loaded and ready. */
 async function open(locate) {
   const facts = await (await request(locate("desk.json"))).json();
-  const sizes = Object.values(facts.bytes), files = { done: 0, total: sizes.reduce((total, size) => total + size) };
+  const sizes = Object.values(facts.bytes);
+  const files = { done: 0, total: sizes.reduce((total, size) => total + size, facts.runtime.bytes) };
   const load = (name) => loadBytes(locate(`${name}.gz`), files, facts.bytes[`${name}.gz`]);
   const runtime = new URL("./vendor/ort-wasm-simd-threaded.wasm.gz", import.meta.url);
-  if (runtime.protocol !== "blob:") runtime.search = facts.runtime; // its digest, because the browser keeps the file
-  const wasm = loadBytes(runtime.href, files, facts.bytes.runtime);
+  if (runtime.protocol !== "blob:") runtime.search = facts.runtime.digest; // its digest, because the browser keeps the file
+  const wasm = loadBytes(runtime.href, files, facts.runtime.bytes);
   const [graph, heads, images, streams] = await Promise.all(
     ["tower.onnx", "heads.safetensors", "images.bin", "streams.bin"].map(load),
   );

@@ -37,10 +37,12 @@ def make_desk(benchmark: Benchmark) -> dict[str, bytes]:
     page = (FOLDER / "index.html").read_text("utf-8").replace(FRAME_SCRIPT, HEADING.format(sizes=sizes))
     files = {DESK_FILE: page.replace("</html>", '<script src="static.js"></script>\n</html>').encode()}
     files |= {name: (FOLDER / name).read_bytes() for name in ("mix.css", "static.js")}
-    return files | {
-        name + DATA_SUFFIX: b'takeMixFile("%s", "%s");' % (name.encode(), base64.b64encode(content))
-        for name, content in contents.items()
-    }
+    return files | {name + DATA_SUFFIX: write_script(name, content) for name, content in contents.items()}
+
+
+def write_script(name: str, content: bytes) -> bytes:
+    """A script that carries a file."""
+    return b'takeMixFile("%s", "%s");' % (name.encode(), base64.b64encode(content))
 
 
 def unpack_data(script: bytes) -> bytes:

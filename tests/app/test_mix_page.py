@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,18 @@ def test_the_desk_is_drawn_and_its_files_are_written_once(mix: Any, tmp_path: Pa
     written = (folder / "desk.json").stat().st_mtime_ns
     mix()
     assert (folder / "desk.json").stat().st_mtime_ns == written
+
+
+def test_other_weights_are_another_desk(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    shutil.copytree(library, tmp_path / "own")
+    benchmark = Benchmark.load(tmp_path / "own")
+    first, second = list(benchmark.experts)[:2]
+    folder = component.find_desk(benchmark, "digest")
+    assert component.find_desk(benchmark, "digest") == folder
+    models = tmp_path / "own" / "models"
+    shutil.copy(models / f"{second}.safetensors", models / f"{first}.safetensors")
+    assert component.find_desk(benchmark, "digest") != folder
 
 
 def test_a_desk_is_handed_to_merge_once(mix: Any, sent: Sent) -> None:

@@ -17,9 +17,10 @@ from viz_tables import drift_case_objective
 
 from app import process_values
 from app.reading import page_data
-from app.snapshot import site, site_folder
+from app.snapshot import live_desk, site, site_folder
 from app.snapshot.formulas import mathml
 from app.snapshot.headless import Headless, SnapshotError, parse_page_address
+from app.snapshot.live_desk import DATA_SUFFIX, DESK_FILE, DESK_TEXTS
 from app.snapshot.markdown_html import StepMarkdown
 from app.snapshot.site_contents import Site
 from app.snapshot.static_figures import make_static_figure, share_parts
@@ -64,14 +65,15 @@ def hostile(text: str) -> Site:
 def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_place: None) -> None:
     files = made()
     assert files == made()
-    assert set(files) == {
+    assert {name for name in files if not name.endswith(DATA_SUFFIX)} == {
         "index.html", "small.html", "views.html", "words.html", "sources.html", "snapshot.css", "snapshot.js",
-        "plotly.js",
+        "plotly.js", "mix.html", "mix.css", "static.js",
     }  # fmt: skip
+    assert b"frame-src 'self' file:" in files["small.html"] and b"but on Mix" in files["small.html"]
     pages = {name: content.decode() for name, content in files.items() if name != "plotly.js"}
     for name, text in pages.items():
         assert set(ADDRESS.findall(text)) <= {ADDRESS.findall(TOOL)[0]}, name
-        if name.endswith(".html"):
+        if name.endswith(".html") and name != DESK_FILE:
             assert "default-src 'none'" in text and f"Snapshot of {DATE}" in text
     lesson = pages["small.html"]
     assert "A &amp; B {{ 7 * 7 }}" in lesson and "n = " in lesson
@@ -103,6 +105,9 @@ def test_private_text_stops_it_and_a_failure_keeps_the_old_one(tmp_path: Path) -
     assert (out / "index.html").read_bytes() == b"<p>old</p>"
     site_folder.write_site({"index.html": b"<p>new</p>", "other.html": b""}, out, PrivateNames())
     assert (out / "index.html").read_bytes() == b"<p>new</p>" and [one.name for one in tmp_path.iterdir()] == ["site"]
+    script = live_desk.write_script("desk.json", b'{"title": "by zelda"}')
+    with pytest.raises(SnapshotError, match=r"desk\.json\.data\.js was not written: .*zelda"):
+        site_folder.write_site({DESK_TEXTS: script}, out, PrivateNames(names=("zelda",)))
     assert set(json.loads((out / site_folder.MANIFEST).read_text("utf-8"))["files"]) == {"index.html", "other.html"}
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from browser_tab import ROOT, App, new_tab
 from PIL import Image
-from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, Route, expect
 
 from merging.images.benchmarks import metrics
 from merging.images.own_image import read_own_image
@@ -23,7 +23,7 @@ from merging.images.own_image import read_own_image
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms
 NO_MEMORY = """window.Worker = class {
-  postMessage() { setTimeout(() => this.onmessage({ data: { kind: "failed", error: "RangeError: Array buffer" } })); }
+  postMessage() { setTimeout(() => this.onmessage({ data: { kind: "failed", error: "Array buffer allocation failed" } })); }
   terminate() {}
 };"""
 
@@ -124,7 +124,7 @@ def test_a_browser_that_cannot_compute_keeps_the_desk(failing: App, script: str,
 def test_a_download_that_is_cut_off_can_be_tried_again(failing: App) -> None:
     failing.page.route("**/weights_2*", lambda route: route.abort())
     desk = open_desk(failing)
-    expect(desk.get_by_role("alert")).to_contain_text("The download was cut off.", timeout=PATIENCE)
+    expect(desk.get_by_role("alert")).to_contain_text("The models could not be downloaded in full", timeout=PATIENCE)
     desk.get_by_role("slider", name="circles").fill("0.5")
     failing.page.unroute("**/weights_2*")
     desk.get_by_role("button", name="Try again").click()
@@ -136,17 +136,17 @@ def test_a_download_that_is_cut_off_can_be_tried_again(failing: App) -> None:
 def test_a_tab_in_the_background_waits(app: App) -> None:
     desk = open_desk(app)
     await_answers(desk)
+    status = desk.locator(".status")
     hide = """(frame, hidden) => {
       Object.defineProperty(document, "hidden", { configurable: true, value: hidden });
       document.dispatchEvent(new Event("visibilitychange"));
     }"""
     desk.locator("body").evaluate(hide, True)
-    expect(desk.locator(".said")).to_contain_text("pauses while this tab is in the background")
+    expect(status).to_contain_text("images are answered")
     desk.get_by_role("slider", name="circles").fill("0")
-    expect(desk.locator(".status")).to_contain_text("Merging")
+    expect(status).to_contain_text("pauses while this tab is in the background")
     desk.locator("body").evaluate(hide, False)
     await_answers(desk)
-    expect(desk.locator(".said")).to_be_hidden()
 
 
 def test_the_keyboard_reaches_every_control(app: App) -> None:
@@ -185,6 +185,36 @@ def test_an_own_picture_is_resized_as_the_engine_does(app: App, shape: tuple[int
     )
     expected = read_own_image(file.getvalue(), "x.png", 16).astype(int)
     assert np.abs(np.reshape(read, (16, 16, 3)) - expected).max() <= 2  # versions of PIL filter in another order
+
+
+def test_a_picture_waits_for_the_models_and_a_bad_one_is_refused(app: App) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (20, 20), "red").save(file, "PNG")
+    waiting: list[Route] = []
+    app.page.route("**/weights_2*", waiting.append)
+    desk = open_desk(app)
+    own = desk.get_by_label("Your own picture")
+    own.set_input_files({"name": "red.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    expect(desk.locator(".own canvas")).to_be_visible()
+    own.set_input_files({"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"})
+    expect(desk.locator(".own")).to_contain_text("cannot read this file")
+    app.page.unroute("**/weights_2*")
+    for route in waiting:
+        route.continue_()
+    await_answers(desk)
+    own.set_input_files({"name": "red.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    expect(desk.locator(".own")).to_contain_text("The mix says: ")
+    expect(desk.get_by_role("alert")).to_be_hidden()
+
+
+def test_what_is_mute_does_not_play_even_alone(app: App) -> None:
+    desk = open_desk(app, "task_arithmetic;mute:e.circles;solo:e.circles")
+    await_answers(desk)
+    rows = ("in", "out", "t.circles")
+    silent = [cell(desk, row, "share") for row in rows]
+    desk.get_by_role("button", name="Mute Circles").click()
+    await_answers(desk)
+    assert [cell(desk, row, "share") for row in rows] != silent
 
 
 def test_accuracies_are_those_of_the_engine(app: App) -> None:

@@ -115,7 +115,7 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
         page.locator("body").press(",")
     expect(page.locator("#step-1 .yours")).to_have_text("Your guess: 0 %")
     page.goto((snapshot / "index.html").as_uri())
-    expect(page.locator(".progress")).to_have_text("4 of 5 done.")
+    expect(page.locator(".progress")).to_have_text("4 of 6 done.")
 
 
 @pytest.mark.full

@@ -49,6 +49,12 @@ steps:
   ask: "Which cells are kept? Mark two."
   guess: {cells: {most: 2}}
   truth: {fact: kept, run: lw, of: cells}
+- kind: predict
+  page: mix
+  view: {desk: "task_arithmetic:scaling=1"}
+  ask: "What is the accuracy with half of each task vector?"
+  guess: {number: {low: 0, high: 100, unit: "%"}}
+  truth: ta_in
 """
 
 
