@@ -23,7 +23,7 @@ from merging.images.own_image import read_own_image
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms
 NO_MEMORY = """window.Worker = class {
-  postMessage() { setTimeout(() => this.onmessage({ data: { kind: "failed", error: "Array buffer allocation failed" } })); }
+  postMessage() { setTimeout(() => this.onmessage({ data: { kind: "failed", error: "allocation failed" } })); }
   terminate() {}
 };"""
 
@@ -191,7 +191,7 @@ def test_a_picture_waits_for_the_models_and_a_bad_one_is_refused(app: App) -> No
     file = io.BytesIO()
     Image.new("RGB", (20, 20), "red").save(file, "PNG")
     waiting: list[Route] = []
-    app.page.route("**/weights_2*", waiting.append)
+    app.page.route("**/weights_2*", lambda route: waiting.append(route))  # noqa: PLW0108
     desk = open_desk(app)
     own = desk.get_by_label("Your own picture")
     own.set_input_files({"name": "red.png", "mimeType": "image/png", "buffer": file.getvalue()})
