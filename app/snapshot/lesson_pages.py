@@ -24,7 +24,6 @@ from merging.teaching.fill import fill_facts
 from merging.teaching.goals import is_met
 from merging.teaching.lesson import Guess, Lesson, Paper, Step
 from merging.teaching.lesson_context import LessonContext
-from merging.teaching.lesson_steps import DESK_PAGE
 from merging.teaching.paper_verdict import describe_change, judge_paper
 
 CELLS_CHART, CELLS_TITLE = "guess_cells", "Which cells?"
@@ -118,14 +117,13 @@ def _make_step(
     options = tuple(writer.line(fill_facts(option, facts)) for option in (step.guess.options if step.guess else ()))
     truth = [compute_fact(spec, context) for spec in step.truth]
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
-    page, view = figures.lesson.page_and_view(number)
-    is_desk = page == DESK_PAGE
+    is_desk = figures.lesson.is_on_desk(number)
     figure = None if is_desk else figures.draw_step_figure(number, {}, control)
     return StaticStep(
         number=number,
         kind=step.kind,
         figure=figure,
-        desk=f"{DESK_FILE}?{urlencode(view)}" if is_desk else "",
+        desk=f"{DESK_FILE}?{urlencode(figures.lesson.page_and_view(number)[1])}" if is_desk else "",
         slider_fulfils=_check_slider_values(step, number, figure, context) if figure else (),
         shown_figure=figures.draw_step_figure(number, step.show) if step.show else None,
         cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,

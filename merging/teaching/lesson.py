@@ -10,6 +10,7 @@ from typing import Any
 SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = STEP_KINDS = ("say", "predict", "do", "explain", "check", "free")
 NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESS_KINDS = ("number", "choice", "order", "curve", "cells")
 LEVELS = ("introductory", "intermediate", "research")
+DESK_PAGE = "mix"  # whose sliders and meters stand in place of a chart
 REFERENCES = ("pretrained", "experts", "multitask")  # models that facts may name, in addition to the lesson's runs
 
 
@@ -138,6 +139,10 @@ class Lesson:
             if step.page:
                 return step.page, dict(step.view)
         return "", {}
+
+    def is_on_desk(self, number: int) -> bool:
+        """Whether a step, counted from 1, shows the sliders and meters of the page Mix in place of a chart."""
+        return self.page_and_view(number)[0] == DESK_PAGE
 
     def chart(self, number: int) -> str:
         """The chart's key of a step, counted from 1; if it names none, that of an earlier step on the same page."""

@@ -27,7 +27,6 @@ BOUND_FIELDS = ("is", "between", "at_least")
 RUN_ARGUMENTS = ("run", "against", "runs", "sweep")
 NUMBER_ARGUMENTS = ("ratio", "density", "experts", "n", "least", "perplexity", "depth")  # arguments of facts
 SWITCH_ARGUMENTS = ("shared", "unit")
-DESK_PAGE = "mix"  # whose sliders and meters stand in place of a chart
 MAX_OPTIONS, MAX_POSITIONS, MAX_CELLS = 5, 7, 40
 Facts = Mapping[str, FactSpec]
 
@@ -42,7 +41,7 @@ def parse_step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Les
     page = fields.check_name(fields.get("page"), "page") if fields.has("page") else ""
     chart = fields.check_name(fields.get("chart"), "chart") if fields.has("chart") else ""
     view = _check_aliases(fields.read_address("view"), fields.description, runs)
-    if page and not chart and page != DESK_PAGE:
+    if page and not chart and page != kinds.DESK_PAGE:
         raise LessonError(f"{fields.description} names a page without a chart. Name the chart that it shows.")
     if view and not page:
         raise LessonError(f"{fields.description} has a view without a page. Name the page, or leave the view out.")

@@ -37,6 +37,8 @@ def draw_picture(position: LessonPosition) -> bool:
         values = st.session_state.get(f"{position.key}_now")
     chart_key, table, options = guess_widgets.make_guess_chart(guess, values or (), facts, withheld)
     st.header(learner.fill_text(position, position.step.ask, "ask"), anchor=False)
+    if position.lesson.is_on_desk(position.number) and not revealed and not class_poll.is_class_shown(position):
+        return False  # the desk is there to find the answer
     caption = "" if revealed else HIDDEN_NOTE
     on_click = _mark_cell_callback(position, guess) if guess.kind == "cells" and not revealed else None
     name = f"{position.lesson.key}_{position.number}"

@@ -26,7 +26,8 @@ def choose_step_chart() -> None:
         chart_stage.set_words("")
         return
     guess = position.step.guess if position.step.kind == PREDICT else None
-    key = f"guess_{guess.kind}" if guess else position.lesson.chart(position.number)
+    is_on_desk = position.lesson.is_on_desk(position.number)
+    key = f"guess_{guess.kind}" if guess and not is_on_desk else position.lesson.chart(position.number)
     from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
     chart_stage.choose_chart(class_poll.choose_chart_key(position) or key)
