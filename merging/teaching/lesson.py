@@ -80,10 +80,10 @@ class LessonStep:
 
     ``page`` is the path of a page ("" is the page and view of the previous step), ``view`` its address: the keys and
     values after "?" in the browser, in which "@alias" stands for the id of a run. ``chart`` is the key of the step's
-    chart, which only the page Mix has none of, ``controls`` are the keys of the address whose controls stay visible in a presentation, ``outline`` names
-    parts of the chart. ``show`` has the values of the address that fulfil the goal. ``truth`` has one fact for a number
-    and for cells, one for each option of a choice or an order, and one for each position of a curve. ``claims`` must
-    hold for the texts to be true.
+    chart (Mix has none), ``controls`` are the keys of the address whose controls stay visible in a presentation, and
+    ``outline`` names parts of the chart. ``show`` has the values of the address that fulfil the goal. ``truth`` has one
+    fact for a number and for cells, one for each option of a choice or an order, and one for each position of a curve.
+    ``claims`` must hold for the texts to be true.
     """
 
     kind: str
