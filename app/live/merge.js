@@ -7,7 +7,7 @@
 // the engine's.
 import { readBytes } from "./random_bytes.js";
 
-const PIECE = 4096; // scalars that are merged at once, so that they stay in the cache
+const PIECE = 1024; // scalars that are merged at once, so that they stay in the cache
 const HALF = new Float32Array(65536); // the value of every float16
 for (let bits = 0; bits < 65536; bits++) {
   const exponent = (bits >> 10) & 31, fraction = bits & 1023;
@@ -97,8 +97,7 @@ export class Merger {
     this.vectors = []; // the task vector of each expert
     this.rows = new Float32Array(facts.experts.length * PIECE); // the task vectors of a piece, one row an expert
     this.change = new Float32Array(PIECE); // the merged task vector of a piece
-    this.signs = new Float32Array(PIECE); // that TIES elects
-    this.counts = new Float32Array(PIECE); // of the experts that have the sign
+    this.votes = 0; // the sum of the signs that TIES elects
     this.thresholds = new Map(); // by edit, expert and rank; emptied when it grows large
     this.upperCounts = new Map(); // by edit and expert, of the upper bits; likewise
     this.random = {}; // the random bytes of the last seed
@@ -127,44 +126,32 @@ export class Merger {
     const prepared = this.#prepare(edit);
     const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
     const scaling = Math.fround(merge.scaling ?? 1);
-    const trims = merge.key === "ties" && merge.density < 1 ? this.#trims(prepared, factors, merge.density) : null;
+    const trims = merge.key === "ties" ? this.#trims(prepared, factors, merge.density) : null;
     const mean = merge.key === "weight_averaging" || merge.aggregation === "mean", tied = [];
-    let votes = 0;
-    const fill = (t, start, size) => {
+    this.votes = 0;
+    const write = (t, start, size, majority) => {
       factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
-      if (trims) this.#trim(size, trims);
+      const isTied = trims !== null && this.#elect(size, trims, mean, scaling, majority);
+      if (trims === null) this.#average(size, mean, scaling);
+      this.#add(merged, this.tensors[t], start, size, sections);
+      return isTied;
     };
     this.tensors.forEach((tensor, t) => {
       for (let start = 0; start < tensor.size; start += PIECE) {
         const size = Math.min(PIECE, tensor.size - start);
-        fill(t, start, size);
-        this.#average(size, mean && merge.key !== "ties", merge.key === "ties" ? 1 : scaling);
-        if (merge.key === "ties") {
-          votes += this.#elect(size);
-          const open = this.#findTies(size);
-          if (open.length) tied.push({ t, start, size, open });
-          this.#agree(size, mean, scaling);
-        }
-        this.#add(merged, tensor, start, size, sections);
+        if (write(t, start, size, 0)) tied.push([t, start, size]);
       }
     });
-    for (const { t, start, size, open } of tied) { // they get the sign of the majority; without one they stay
-      fill(t, start, size);
-      this.signs.fill(0, 0, size);
-      for (const i of open) this.signs[i] = Math.sign(votes);
-      this.#agree(size, mean, scaling);
-      this.#add(merged, this.tensors[t], start, size, sections, open);
-    }
+    const majority = Math.sign(this.votes); // of all scalars, which decides where experts are exactly tied
+    for (const piece of tied) write(...piece, majority);
     if (this.facts.half) roundToHalf(merged);
     return merged;
   }
 
-  /** Add the change of a piece to the pretrained weights, or only its scalars `open`. */
-  #add(merged, tensor, start, size, sections, open = null) {
+  #add(merged, tensor, start, size, sections) {
     const { change, pretrained } = this, first = tensor.start + start, part = Math.fround(sections[tensor.section] ?? 1);
     if (part !== 1) for (let i = 0; i < size; i++) change[i] *= part;
-    if (open) for (const i of open) merged[first + i] = pretrained[first + i] + change[i];
-    else for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
+    for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
   }
 
   /** The sum of the rows times the scaling, or their mean. */
@@ -179,48 +166,35 @@ export class Merger {
     else for (let i = 0; i < size; i++) change[i] *= scaling;
   }
 
-  /** Elect the signs of the sums in the change ; returns the sum of the signs. */
-  #elect(size) {
-    let votes = 0;
-    for (let i = 0; i < size; i++) votes += this.signs[i] = Math.sign(this.change[i]);
-    return votes;
-  }
-
-  /** The scalars that experts keep whose sum is exactly zero. */
-  #findTies(size) {
-    const { rows, signs } = this, end = this.vectors.length * PIECE, open = [];
+  /**
+   * Write the sum or mean of what agrees with the elected sign, times the scaling, into the change (TIES). Scalars below
+   * an expert's threshold do not count. Returns whether kept scalars tie; they get the sign `majority`.
+   */
+  #elect(size, thresholds, mean, scaling, majority) {
+    const { rows, change } = this, count = this.vectors.length, f = Math.fround;
+    let isTied = false, votes = 0;
     for (let i = 0; i < size; i++) {
-      if (signs[i] !== 0) continue;
-      let row = 0;
-      while (row < end && rows[row + i] === 0) row += PIECE;
-      if (row < end) open.push(i);
-    }
-    return open;
-  }
-
-  /** Write the sum or mean of the scalars that have the elected sign, times the scaling, into the change. */
-  #agree(size, mean, scaling) {
-    const { rows, change, signs, counts } = this, end = this.vectors.length * PIECE;
-    change.fill(0, 0, size);
-    counts.fill(0, 0, size);
-    for (let row = 0; row < end; row += PIECE) {
-      for (let i = 0; i < size; i++) {
-        const value = rows[row + i] * signs[i];
-        change[i] += (Math.abs(value) + value) / 2; // the value if it is positive, else 0, without a branch
+      let sum = f(0), plus = f(0), minus = f(0), pluses = 0, minuses = 0;
+      for (let k = 0, at = i; k < count; k++, at += PIECE) {
+        const value = rows[at];
+        if (Math.abs(value) < thresholds[k]) continue;
+        sum = f(sum + value);
+        if (value > 0) {
+          plus = f(plus + value);
+          pluses += 1;
+        } else if (value < 0) {
+          minus = f(minus + value);
+          minuses += 1;
+        }
       }
-      if (mean) for (let i = 0; i < size; i++) counts[i] += rows[row + i] * signs[i] > 0 ? 1 : 0;
+      const vote = sum > 0 ? 1 : sum < 0 ? -1 : 0, sign = vote || majority;
+      votes += vote;
+      if (vote === 0 && plus !== 0) isTied = true;
+      const elected = sign > 0 ? plus : sign < 0 ? minus : 0;
+      change[i] = scaling * (mean ? f(elected / Math.max(sign > 0 ? pluses : minuses, 1)) : elected);
     }
-    for (let i = 0; i < size; i++) change[i] *= signs[i];
-    if (mean) for (let i = 0; i < size; i++) change[i] /= Math.max(counts[i], 1);
-    for (let i = 0; i < size; i++) change[i] *= scaling;
-  }
-
-  #trim(size, trims) {
-    trims.forEach((threshold, k) => {
-      for (let at = k * PIECE; at < k * PIECE + size; at++) {
-        if (Math.abs(this.rows[at]) < threshold) this.rows[at] = 0;
-      }
-    });
+    this.votes += votes;
+    return isTied;
   }
 
   /** The edit with what it needs from all tensors: masks, thresholds or random bytes. */
@@ -270,7 +244,8 @@ export class Merger {
   /** The trim thresholds of the edited task vectors times their factors; multiplying does not change the order. */
   #trims(edit, factors, density) {
     const rank = trimRank(this.numel, density);
-    return factors.map((factor, k) => Math.fround(Math.abs(factor) * this.#kth(edit, k, rank)));
+    if (density === 1) return new Float32Array(factors.length);
+    return Float32Array.from(factors, (factor, k) => Math.abs(factor) * this.#kth(edit, k, rank));
   }
 
   /** The absolute value of this rank among an expert's edited scalars, exact: first its upper bits, then the lower. */

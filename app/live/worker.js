@@ -103,11 +103,11 @@ async function readBody(response, progress) {
   }
 }
 
-/** [task, image] in the order in which images are answered: the first stage of every task, then the next stage. */
+/** [task, image] in the order in which images are answered: an image of every task, the rest of the first stage, ... */
 function order({ stages, tasks }) {
   const images = [];
-  stages.forEach((stop, s) => tasks.forEach(({ labels }, task) => {
-    for (let i = s ? stages[s - 1] : 0; i < Math.min(stop, labels.length); i++) images.push([task, i]);
+  [1, ...stages].forEach((stop, s, stops) => tasks.forEach(({ labels }, task) => {
+    for (let i = s ? stops[s - 1] : 0; i < Math.min(stop, labels.length); i++) images.push([task, i]);
   }));
   return images;
 }
