@@ -96,7 +96,7 @@ export class Merger {
     for (const { name, start } of this.tensors) this.pretrained.set(pretrained[name], start);
     this.vectors = []; // the task vector of each expert
     this.rows = new Float32Array(facts.experts.length * PIECE); // the task vectors of a piece, one row an expert
-    this.change = new Float32Array(PIECE); // the merged task vector of a piece
+    this.combined = { name: "", values: null }; // the last merged task vector before its scaling
     this.votes = 0; // the sum of the signs that TIES elects
     this.thresholds = new Map(); // by edit, expert and rank; emptied when it grows large
     this.upperCounts = new Map(); // by edit and expert, of the upper bits; likewise
@@ -120,58 +120,69 @@ export class Merger {
     this.vectors.push(vector);
   }
 
-  /** The merged weights (numel,), tensor after tensor in the order of `this.tensors`. */
-  merge({ edit = null, experts = {}, merge, sections = {} }) {
-    const merged = new Float32Array(this.numel);
-    const prepared = this.#prepare(edit);
-    const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
-    const scaling = Math.fround(merge.scaling ?? 1);
-    const trims = merge.key === "ties" ? this.#trims(prepared, factors, merge.density) : null;
-    const mean = merge.key === "weight_averaging" || merge.aggregation === "mean", tied = [];
-    this.votes = 0;
-    const write = (t, start, size, majority) => {
-      factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
-      const isTied = trims !== null && this.#elect(size, trims, mean, scaling, majority);
-      if (trims === null) this.#average(size, mean, scaling);
-      this.#add(merged, this.tensors[t], start, size, sections);
-      return isTied;
-    };
-    this.tensors.forEach((tensor, t) => {
-      for (let start = 0; start < tensor.size; start += PIECE) {
-        const size = Math.min(PIECE, tensor.size - start);
-        if (write(t, start, size, 0)) tied.push([t, start, size]);
-      }
-    });
-    const majority = Math.sign(this.votes); // of all scalars, which decides where experts are exactly tied
-    for (const piece of tied) write(...piece, majority);
+  /**
+   * The merged weights (numel,), tensor after tensor in the order of `this.tensors`; null once `isStale` resolves to true
+   * before the experts are combined. Experts are combined anew only if more than scaling and sections changed.
+   */
+  async merge({ edit = null, experts = {}, merge, sections = {} }, isStale = async () => false) {
+    const { scaling, ...combination } = merge, name = JSON.stringify([edit, experts, combination]);
+    if (this.combined.name !== name) {
+      const values = await this.#combine(edit, experts, combination, isStale);
+      if (values === null) return null;
+      this.combined = { name, values };
+    }
+    const merged = new Float32Array(this.numel), { values } = this.combined, { pretrained } = this;
+    const factor = Math.fround(scaling ?? 1), f = Math.fround;
+    for (const { section, start, size } of this.tensors) {
+      const part = f(sections[section] ?? 1);
+      for (let i = start; i < start + size; i++) merged[i] = pretrained[i] + f(part * f(factor * values[i]));
+    }
     if (this.facts.half) roundToHalf(merged);
     return merged;
   }
 
-  #add(merged, tensor, start, size, sections) {
-    const { change, pretrained } = this, first = tensor.start + start, part = Math.fround(sections[tensor.section] ?? 1);
-    if (part !== 1) for (let i = 0; i < size; i++) change[i] *= part;
-    for (let i = 0; i < size; i++) merged[first + i] = pretrained[first + i] + change[i];
+  /** The merged task vector (numel,) before the scaling, or null. */
+  async #combine(edit, experts, merge, isStale) {
+    const values = new Float32Array(this.numel), prepared = this.#prepare(edit), tied = [];
+    const factors = this.facts.experts.map((name) => Math.fround(experts[name] ?? 1));
+    const trims = merge.key === "ties" ? this.#trims(prepared, factors, merge.density) : null;
+    const write = (t, start, size, majority) => {
+      const first = this.tensors[t].start + start, change = values.subarray(first, first + size);
+      factors.forEach((factor, k) => this.#fill(prepared, k, t, start, size, factor));
+      if (trims) return this.#elect(change, trims, merge.aggregation === "mean", majority);
+      this.#add(change, merge.key === "weight_averaging");
+      return false;
+    };
+    this.votes = 0;
+    for (const [t, { size: whole }] of this.tensors.entries()) {
+      if (await isStale()) return null;
+      for (let start = 0; start < whole; start += PIECE) {
+        const size = Math.min(PIECE, whole - start);
+        if (write(t, start, size, 0)) tied.push([t, start, size]);
+      }
+    }
+    const majority = Math.sign(this.votes); // of all scalars, which decides where experts are exactly tied
+    for (const piece of tied) write(...piece, majority);
+    return values;
   }
 
-  /** The sum of the rows times the scaling, or their mean. */
-  #average(size, mean, scaling) {
-    const { rows, change } = this, count = this.vectors.length;
+  /** Write the sum of the rows, or their mean, into the change. */
+  #add(change, mean) {
+    const { rows } = this, size = change.length, count = this.vectors.length;
     change.set(rows.subarray(0, size));
     for (let k = 1; k < count; k++) {
       const row = k * PIECE;
       for (let i = 0; i < size; i++) change[i] += rows[row + i];
     }
     if (mean) for (let i = 0; i < size; i++) change[i] /= count;
-    else for (let i = 0; i < size; i++) change[i] *= scaling;
   }
 
   /**
-   * Write the sum or mean of what agrees with the elected sign, times the scaling, into the change (TIES). Scalars below
-   * an expert's threshold do not count. Returns whether kept scalars tie; they get the sign `majority`.
+   * Write the sum or mean of what agrees with the elected sign into the change (TIES). Scalars below an expert's
+   * threshold do not count. Returns whether kept scalars tie; they get the sign `majority`.
    */
-  #elect(size, thresholds, mean, scaling, majority) {
-    const { rows, change } = this, count = this.vectors.length, f = Math.fround;
+  #elect(change, thresholds, mean, majority) {
+    const { rows } = this, size = change.length, count = this.vectors.length, f = Math.fround;
     let isTied = false, votes = 0;
     for (let i = 0; i < size; i++) {
       let sum = f(0), plus = f(0), minus = f(0), pluses = 0, minuses = 0;
@@ -191,7 +202,7 @@ export class Merger {
       votes += vote;
       if (vote === 0 && plus !== 0) isTied = true;
       const elected = sign > 0 ? plus : sign < 0 ? minus : 0;
-      change[i] = scaling * (mean ? f(elected / Math.max(sign > 0 ? pluses : minuses, 1)) : elected);
+      change[i] = mean ? elected / Math.max(sign > 0 ? pluses : minuses, 1) : elected;
     }
     this.votes += votes;
     return isTied;

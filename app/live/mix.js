@@ -154,10 +154,11 @@ function takeAnswers(record, answers) {
     one.answers.set(image, answer);
   }
   record.answered += answers.length;
+  if (record !== current) previous = record; // shown until the present desk is answered
 }
 
 function hear({ data }) {
-  const record = current?.id === data.id ? current : null; // answers to older desks are dropped
+  const record = data.id ? [...records.values()].find(({ id }) => id === data.id) : null;
   if (data.kind === "progress") showProgress(data.done, data.total);
   else if (data.kind === "ready") {
     loaded.ready = true;
@@ -211,8 +212,7 @@ function fail(error, isDownload = false) {
 
 function start() {
   page.failure.hidden = true;
-  const hasSimd = typeof WebAssembly === "object" && WebAssembly.validate(new Uint8Array(SIMD));
-  if (!hasSimd) return fail("it does not run WebAssembly with SIMD");
+  if (!globalThis.WebAssembly?.validate(new Uint8Array(SIMD))) return fail("it does not run WebAssembly with SIMD");
   page.status.textContent = "Loading the models …";
   worker = window.mixWorker?.() ?? new Worker(new URL("./worker.js", import.meta.url), { type: "module" });
   worker.onmessage = hear;

@@ -13,7 +13,9 @@ import { Merger, readSafetensors } from "./merge.js";
 const CACHE = "mix"; // of files whose addresses have a digest
 const BATCH = 16; // images that run through the network at once
 class DownloadError extends Error {}
-let state = null, newest = null, running = false;
+const LOOK_MS = 40; // between looks for a newer desk while models merge
+const SILENT_MS = 700; // after which a merge is finished for a desk that is no longer the newest
+let state = null, newest = null, running = false, looked = 0, answered = 0;
 
 onmessage = async ({ data }) => {
   try {
@@ -112,10 +114,21 @@ function order({ stages, tasks }) {
   return images;
 }
 
+const letMessagesIn = () => new Promise((resume) => setTimeout(resume));
+
+/** Whether a merge may be given up for a newer desk: not while nothing has been answered for long. */
+async function isStale() {
+  if (performance.now() - looked < LOOK_MS) return false;
+  await letMessagesIn();
+  looked = performance.now();
+  return newest !== null && looked - answered < SILENT_MS;
+}
+
 /** Merge a desk and answer the images, until a newer desk arrives. */
 async function answer({ id, desk, tasks = null, features = false }) {
   const start = performance.now();
-  const merged = state.merger.merge(desk), weights = {};
+  const merged = await state.merger.merge(desk, isStale), weights = {};
+  if (merged === null) return;
   for (const { name, shape, start: first, size } of state.merger.tensors) {
     weights[name] = new ort.Tensor("float32", merged.subarray(first, first + size), shape);
   }
@@ -127,8 +140,8 @@ async function answer({ id, desk, tasks = null, features = false }) {
   }
   const asked = state.order.filter(([task]) => tasks === null || tasks.includes(state.facts.tasks[task].key));
   for (let at = 0; at < asked.length; at += BATCH) {
-    await new Promise((resume) => setTimeout(resume)); // lets a newer desk arrive
-    if (newest !== null) return;
+    await letMessagesIn();
+    if (newest !== null && at > 0) return; // the first images are answered also while a slider moves
     const images = asked.slice(at, at + BATCH);
     const rows = await run(images.map(([task, i]) => picture(task, i))), width = rows.dims[1];
     const answers = images.map(([task, i], row) => {
@@ -136,6 +149,7 @@ async function answer({ id, desk, tasks = null, features = false }) {
       return [task, i, nearest(state.facts.tasks[task].key, feature)];
     });
     postMessage({ kind: "answers", id, answers, features: features ? rows.data : null });
+    answered = performance.now();
   }
   postMessage({ kind: "finished", id, ms: performance.now() - start });
 }

@@ -55,7 +55,7 @@ window.digest = async (desks) => {
   for (let k = 1; k <= facts.experts.length; k++) merger.addExpert(await read(k));
   const digests = [];
   for (const desk of desks) {
-    const positive = merger.merge(desk).map((value) => value + 0);  // -0 becomes 0
+    const positive = (await merger.merge(desk)).map((value) => value + 0);  // -0 becomes 0
     const bytes = new Uint8Array(await crypto.subtle.digest("SHA-256", positive));
     digests.push([...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join(""));
   }
