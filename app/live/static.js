@@ -57,6 +57,7 @@ window.mixWorker = () => {
         script.onerror = () => reject(new Error(`${name}.data.js cannot be loaded.`));
         document.head.append(script);
       });
+      document.head.lastElementChild.remove(); // with its text, which is as large as the file
       meter.value += size;
     }
     window.mixUrls = await linkFiles(blobs);
