@@ -1,5 +1,6 @@
 // Accuracies of a sample of images, with 95 % intervals, as merging/images/benchmarks/metrics.py defines them.
 const Z = 1.959963984540054;
+const FEWEST = 4; // images of a task, or all that it has, whose accuracy is shown
 
 /** The Wilson interval of a proportion. */
 function wilson({ right, n }) {
@@ -25,7 +26,10 @@ function average(tasks) {
 export function measure(tasks, record) {
   if (!record) return {};
   const rows = {};
-  tasks.forEach(({ key }, t) => (rows[`t.${key}`] = record.tasks[t].n ? wilson(record.tasks[t]) : null));
+  tasks.forEach(({ key, labels }, t) => {
+    const one = record.tasks[t], fewest = Math.min(FEWEST, labels.length);
+    rows[`t.${key}`] = one.n >= fewest ? wilson(one) : null;
+  });
   rows.in = average(record.tasks.filter((_, t) => tasks[t].has_expert));
   rows.out = average(record.tasks.filter((_, t) => !tasks[t].has_expert));
   const total = rows.in && rows.out ? rows.in.mean + rows.out.mean : 0;

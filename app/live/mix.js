@@ -268,8 +268,9 @@ function drawMeters() {
   const now = measured(current), before = measured(previous), reference = measured(pins[pinned]?.record);
   const scored = loaded.facts.tasks.map(({ key }) => engine?.scores[key] ?? [0, 0]).map(([right, n]) => ({ right, n }));
   const run = engine && JSON.stringify(engine.desk) === current.name ? measured({ tasks: scored }) : {};
-  for (const { key, line, fill, span, tick, share, n, pinned: cell, run: runCell } of page.meters) {
-    const value = now[key] ?? before[key] ?? null;
+  for (const meter of page.meters) {
+    const { key, line, fill, span, tick, share, n, pinned: cell, run: runCell } = meter;
+    const value = (meter.shown = now[key] ?? before[key] ?? meter.shown); // what is not answered yet stays, faded
     line.classList.toggle("old", !now[key]);
     fill.style.width = value ? percent(value.mean) : "0";
     span.hidden = value?.low === undefined;
@@ -278,8 +279,7 @@ function drawMeters() {
     share.title = value && !span.hidden ? `95% interval: ${percent(value.low)} to ${percent(value.high)}` : "";
     n.textContent = value ? value.n : "";
     tick.hidden = !reference[key];
-    if (reference[key]) tick.style.left = percent(reference[key].mean);
-    cell.textContent = reference[key] ? percent(reference[key].mean) : "";
+    cell.textContent = tick.style.left = reference[key] ? percent(reference[key].mean) : "";
     runCell.textContent = run[key] ? percent(run[key].mean) : "";
     runCell.title = run[key] ? `the engine, n = ${run[key].n}` : "";
   }

@@ -105,10 +105,10 @@ async function readBody(response, progress) {
   }
 }
 
-/** [task, image] in the order in which images are answered: an image of every task, the rest of the first stage, ... */
+/** [task, image] in the order in which images are answered: two of every task, the rest of the first stage, ... */
 function order({ stages, tasks }) {
   const images = [];
-  [1, ...stages].forEach((stop, s, stops) => tasks.forEach(({ labels }, task) => {
+  [2, ...stages].forEach((stop, s, stops) => tasks.forEach(({ labels }, task) => {
     for (let i = s ? stops[s - 1] : 0; i < Math.min(stop, labels.length); i++) images.push([task, i]);
   }));
   return images;
@@ -141,7 +141,7 @@ async function answer({ id, desk, tasks = null, features = false }) {
   const asked = state.order.filter(([task]) => tasks === null || tasks.includes(state.facts.tasks[task].key));
   for (let at = 0; at < asked.length; at += BATCH) {
     await letMessagesIn();
-    if (newest !== null && at > 0) return; // the first images are answered also while a slider moves
+    if (newest !== null && at >= 2 * BATCH) return; // the first images are answered also while a slider moves
     const images = asked.slice(at, at + BATCH);
     const rows = await run(images.map(([task, i]) => picture(task, i))), width = rows.dims[1];
     const answers = images.map(([task, i], row) => {

@@ -220,7 +220,7 @@ def test_what_is_mute_does_not_play_even_alone(app: App) -> None:
 def test_accuracies_are_those_of_the_engine(app: App) -> None:
     counts = {"a": (20, 20), "b": (3, 16), "c": (0, 4), "d": (61, 64)}
     inside = ("a", "b")
-    tasks = [{"key": key, "has_expert": key in inside} for key in counts]
+    tasks = [{"key": key, "has_expert": key in inside, "labels": [0] * 64} for key in counts]
     record = {"tasks": [{"right": right, "n": n} for right, n in counts.values()]}
     script = """async ([tasks, record]) => {
       const { measure } = await import("/component/app.live.component.mix/accuracies.js");
