@@ -6,7 +6,6 @@ A desk is the state of the page's sliders, as ``merge.js`` describes it: {edit, 
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import merging
+from app.live.fetch import VENDOR_FOLDER, read_list
 from app.live.graph import build_graph
 from app.page_text import correct_titles
 from merging.base.errors import CheckpointError
@@ -36,7 +36,7 @@ MAX_NUMBERS = 120_000_000  # weights of all models together, which a browser has
 STAGES = (4, 16, 64)  # images of a task that are answered before the next task's more
 SEEDS = 4  # of DARE, from 0 on
 SPLIT = "choosing"
-RUNTIME = Path(__file__).parent / "vendor" / "ort-wasm-simd-threaded.wasm.gz"
+RUNTIME = VENDOR_FOLDER / "ort-wasm-simd-threaded.wasm.gz"
 PACKED = ".gz"  # the ending of files that are stored compressed, which a server then sends as they are
 # The methods that a browser computes as the engine does, with the parameters that a desk may set.
 EDITS = {"lwptv": ("prune_ratio", "shared"), "magnitude": ("prune_ratio",), "dare": ("drop_rate", "rescale", "seed")}
@@ -87,7 +87,6 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
         weights = _read_changes(read_change, merged) if read_change else _read_weights(expert, merged)
         files[f"weights_{number}.safetensors"] = save(weights)
     stored = all(_find_change_reader(expert, pretrained, small=False) for expert in experts.values())
-    runtime = RUNTIME.read_bytes()
     facts: dict[str, Any] = {
         "experts": list(experts),
         "tensors": [
@@ -102,7 +101,7 @@ def write_desk(folder: Path, benchmark: Benchmark, small: bool = False) -> None:
         "edits": [_describe_method(registry.find_edit(key), names) for key, names in EDITS.items()],
         "merges": [_describe_method(registry.find_merge(key), names) for key, names in MERGES.items()],
         "bytes": {},
-        "runtime": {"bytes": len(runtime), "digest": hashlib.sha256(runtime).hexdigest()[:12]},
+        "runtime": {"bytes": RUNTIME.stat().st_size, "digest": read_list()[RUNTIME.name]},
     }
     for name, content in files.items():
         packed = gzip.compress(content, 1, mtime=0)
