@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from streamlit.components.v1 import declare_component
 from app import process_values
 from app.live import desk, graph
 from merging.base import modes, settings
+from merging.base.errors import StoreError
 from merging.base.files import atomic
 from merging.base.files.locks import hold_lock
 from merging.base.files.short_digest import short_digest
@@ -27,19 +29,27 @@ FOLDER = "desks"  # of the store
 def find_desk(benchmark: Benchmark, digest: str) -> Path:
     """The folder with the files of a benchmark's desk, which are written once for each state of benchmark and models.
 
-    A server that only reads writes them to a temporary folder.
+    A server that only reads, or whose store cannot be written to, writes them to a temporary folder.
 
     Raises:
         CheckpointError: as ``desk.write_desk``, for example if the tower has too many weights.
         TaskError: images or heads of the benchmark cannot be read.
-        StoreError: the store cannot be written to.
+        StoreError: the temporary folder cannot be written to.
     """
     programs = [Path(str(module.__file__)).read_text("utf-8") for module in (desk, graph)]  # they decide on the files
     models = [DIGESTS.digest(benchmark.models()[name].open(name)) for name in (PRETRAINED, *benchmark.experts)]
     name = short_digest("".join([digest, *models, *programs]))
     root = settings.store_root() / FOLDER
-    if modes.server_mode() == modes.Mode.READ and not atomic.is_whole(root / name):
-        root = _make_temporary_root()
+    if atomic.is_whole(root / name):
+        return root / name
+    if modes.server_mode() != modes.Mode.READ:
+        with contextlib.suppress(StoreError):
+            return _write_once(root, name, benchmark)
+    return _write_once(_make_temporary_root(), name, benchmark)
+
+
+def _write_once(root: Path, name: str, benchmark: Benchmark) -> Path:
+    """The folder ``name`` in ``root`` with the files of a desk, written unless another visitor did."""
     with hold_lock(root / f"{name}.lock"):
         if not atomic.is_whole(root / name):
             with atomic.write_folder(root, name, atomic.is_whole, "The desk of Mix") as folder:
