@@ -28,7 +28,7 @@ from merging.tasks.queue.job_records import JobFiles
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
     ("app.live.component", "_make_temporary_root"): "where the server of Mix only reads",
-    ("app.live.component", "find_desk"): "the files of Mix, once for a benchmark",
+    ("app.live.component", "_write_once"): "the files of Mix, once for a benchmark",
     ("app.live.desk", "write_desk"): "the files of Mix, once for a benchmark",
     ("app.live.fetch", "fetch"): "a command, which no visitor reaches",
     ("app.reading.polls", "record_answer"): "counts in a class",
