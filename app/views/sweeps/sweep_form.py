@@ -24,7 +24,7 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep, sweep_storage
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.sweep import LINE, MAX_RECIPES, PLANE, SWEEP_KINDS, VALUES, Axis, Sweep, with_absolute_paths
+from merging.study.sweeps.sweep import AXIS_KINDS, LINE, MAX_RECIPES, PLANE, VALUES, Axis, Sweep, with_absolute_paths
 from merging.study.sweeps.sweep_tables import estimate_cost
 from viz.figure_text import clean_text, plural
 
@@ -98,7 +98,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
     recipes = [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
-        SWEEP_KINDS,
+        AXIS_KINDS,
         default=VALUES,
         format_func=KIND_LABELS.__getitem__,
         key="sweep_kind",
