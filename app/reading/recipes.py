@@ -7,21 +7,53 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import page_text
 from app.reading import page_data
 from app.session import address, view_state
 from app.session.draft import Draft
 from merging.base.errors import MergingError, TaskError
 from merging.models.families import CLIP_KEY, UNMERGED, Role
-from merging.recipes.presets import find_preset
+from merging.recipes.presets import PRESETS, find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import Run
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.models.checkpoint import Checkpoint
     from merging.study.runs.estimate import Estimate
+
+
+def list_offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+    """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
+    from app.reading.runs import run_names
+
+    pretrained, experts = page_data.models()
+    pretrained_model = next(iter(pretrained.values()))
+    choices: dict[str, tuple[str, Recipe]] = {}
+    if (draft := view_state.draft()) is not None and draft.pretrained == pretrained_model:
+        try:
+            recipe = draft.recipe(experts)
+            choices["draft"] = (
+                f"On the Merge page: {clean_text(recipe.title or page_text.chain_title(recipe), 60)}",
+                recipe,
+            )
+        except MergingError:
+            pass  # the Merge page shows what is wrong
+    large = page_data.is_large(pretrained_model)
+    for preset in PRESETS:
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
+    runs = page_data.clip_runs(stored_runs)
+    labels = run_names.label_runs(runs)
+    for run in runs:
+        try:
+            if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
+                choices[run.id] = (labels[run.id], run.recipe)
+        except MergingError:
+            continue  # the recipe has a method that only another version knows
+    return choices
 
 
 def merged_tensors(pretrained: str) -> pd.DataFrame:

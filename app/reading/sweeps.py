@@ -66,6 +66,11 @@ class SweepPoints:
         """Whether every planned point is computed."""
         return len(self.points) == self.total
 
+    @cached_property
+    def answers(self) -> Answers:
+        """The answers of the points, without those that are not stored or are damaged."""
+        return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
+
 
 @dataclass(frozen=True)
 class SweepResults(SweepPoints):
@@ -100,11 +105,6 @@ class SweepResults(SweepPoints):
             sorted({clean_text(device, 40) for device in {point.device for point in points}})
         )
         return f"n = {span({point.images for point in points})} images a point, on {devices}"
-
-    @cached_property
-    def answers(self) -> Answers:
-        """The answers of the points, without those that are not stored or are damaged."""
-        return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
 
     @cached_property
     def task_keys(self) -> list[str]:
@@ -187,6 +187,12 @@ def sweep_results(sweep: Sweep) -> SweepResults:
         cached.changes = changes
         cached.latest, cached.made_at, cached.make_seconds = latest, time.monotonic(), time.monotonic() - started
     return latest
+
+
+def sweep_points(sweep: Sweep) -> SweepPoints:
+    """The current points of a sweep, without tables. Raises CheckpointError if its files are missing."""
+    known = _find_cached_sweep(sweep).points
+    return SweepPoints(sweep, known.planned, known.read_points())
 
 
 def find_grid(run: Run) -> SweepResults | None:

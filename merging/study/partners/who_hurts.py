@@ -26,8 +26,8 @@ def loss_table(measured: MeasuredSubsets, among: str = IN_PAIRS) -> pd.DataFrame
     """Rows task (i), expert (j ≠ i), loss, low, high, before, after, n: what j costs i, as far as it is measured.
 
     In pairs, before is v_i({i}) and after v_i({i, j}); out of domain, before is the pretrained model and after the
-    expert alone: v(∅) and v({j}). Among all, before is v(all without j) and after is v(all). The loss is before − after,
-    so that a positive one hurts. Accuracies are fractions.
+    expert alone: v(∅) and v({j}). Among all, before is v(all without j) and after is v(all). The loss is
+    before − after, so that a positive one hurts. Accuracies are fractions.
     """
     import pandas as pd
 
@@ -58,7 +58,7 @@ def order_experts(losses: pd.DataFrame, experts: Sequence[str]) -> list[str]:
     The distance of two experts is the mean of both losses, from the smallest one. Missing pairs count as the largest.
     """
     pairs = losses[losses["task"].isin(experts)].pivot(index="task", columns="expert", values="loss")
-    loss = pairs.reindex(index=experts, columns=experts).to_numpy(np.float64)
+    loss = pairs.reindex(index=[*experts], columns=[*experts]).to_numpy(np.float64)
     distance = (loss + loss.T) / 2
     off_diagonal = ~np.eye(len(experts), dtype=bool)
     distance -= np.nanmin(distance[off_diagonal], initial=0.0) if np.isfinite(distance[off_diagonal]).any() else 0.0

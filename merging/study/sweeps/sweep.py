@@ -160,7 +160,11 @@ class Sweep:
 
     def _axis_name(self, axis: Axis, bound: Bound) -> str:
         return (
-            axis.target if self.kind in (VALUES, SUBSETS) else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"
+            axis.target
+            if self.kind in (VALUES, SUBSETS)
+            else f"{bound.label} of {axis.target}"
+            if self.kind == PLANE
+            else "alpha"
         )
 
     @cached_property
@@ -217,7 +221,9 @@ class Sweep:
             return SweepPoint(line, values, recipe, ((values[0], "merged"),))
         if self.kind == SUBSETS:
             names = axes.list_members([name for name, _ in recipe.experts], int(values[0]))
-            return SweepPoint(line, values, axes.choose_experts(recipe, names) if names else recipe, None if names else ())
+            return SweepPoint(
+                line, values, axes.choose_experts(recipe, names) if names else recipe, None if names else ()
+            )
         if self.kind == PLANE:
             terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
             return SweepPoint(line, values, recipe, terms)

@@ -67,7 +67,9 @@ def estimate_cost(
     runs = store.list_runs()
     seconds, is_known = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
-        seconds_each, has_times = _seconds_per_point(session, recipe, sweep.kind in (LINE, PLANE), images, earlier_facts, runs)
+        seconds_each, has_times = _seconds_per_point(
+            session, recipe, sweep.kind in (LINE, PLANE), images, earlier_facts, runs
+        )
         is_known &= has_times
         seconds += seconds_each * sum(point.point.line == line for point in missing)
     return SweepCost(

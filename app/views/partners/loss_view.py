@@ -1,0 +1,36 @@
+"""Who hurts whom on the Partners page: what a task loses when another expert joins."""
+
+from __future__ import annotations
+
+from app.session import address
+from app.views.partners import partner_data
+from app.views.partners.partner_data import Team
+from app.widgets import chart_view, page_parts
+from merging.study.partners.who_hurts import AMONG_ALL, IN_PAIRS, find_worst
+
+MEANINGS = {
+    IN_PAIRS: "Each row is a task merged with its own expert alone; a column says what its accuracy does when that "
+    "expert joins. Out of domain, the expert alone is compared with the pretrained model.",
+    AMONG_ALL: "Each row is a task after all experts are merged; a column says what its accuracy does when that expert "
+    "joins the others.",
+}
+DETAILS = (
+    "Intervals are of 95 % and paired by image: Newcombe's for a task, a bootstrap of images for the mean out of domain. "
+    "Experts stand in the order of an average-linkage clustering of what they cost each other in pairs. Arrows mark the "
+    "three largest losses; with so many cells, a few intervals exclude zero by chance."
+)
+
+
+def draw_view(team: Team) -> None:
+    """Draw the matrix of losses, as far as it is measured."""
+    chart_view.draw_question("partner_losses")
+    among = page_parts.pick_button("Experts meet", (IN_PAIRS, AMONG_ALL), address.COMPANY)
+    losses = partner_data.read_losses(team.key, among, team.measured)
+    changes = losses.rename(columns={"task": "first", "expert": "second"}).assign(
+        change=-losses["loss"], low=-losses["high"], high=-losses["low"]
+    )
+    chart_view.draw_chart(
+        "partner_losses", changes, name=f"partners_{team.sweep.id}", question_drawn=True,
+        order=partner_data.order_team(team), worst=find_worst(losses), caption=f"{MEANINGS[among]} {DETAILS} {team.note}",
+        sources=[team.sweep],
+    )  # fmt: skip
