@@ -91,14 +91,16 @@ def _sides(table: pd.DataFrame, order: Names) -> tuple[list[str], list[str]]:
 
 def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[str, str]) -> Drawing:
     """The matrix of ``change`` in points; numbers whose interval contains zero are in brackets."""
-    sides = [MatrixSide(title, names, names) for title, names in zip(titles, _sides(table, order), strict=True)]
+    rows, columns = (MatrixSide(title, names, names) for title, names in zip(titles, _sides(table, order), strict=True))
     clear = series.excludes_zero(table)
     points = table.assign(
         points=100 * table["change"],
         words=[f"{100 * value:.0f}".replace("-", "−") if is_clear else f"({100 * value:.0f})".replace("-", "−")
                for value, is_clear in zip(table["change"], clear, strict=True)],
     )  # fmt: skip
-    fig = matrix.draw_table_matrix(points, *sides, ("first", "second"), "points", hover, POINTS_SCALE, words="words")
+    fig = matrix.draw_table_matrix(
+        points, rows, columns, ("first", "second"), "points", hover, POINTS_SCALE, words="words"
+    )
     fig.add_annotation(theme.caption(NOTE, 1))
     return fig
 

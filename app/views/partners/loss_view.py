@@ -15,9 +15,9 @@ MEANINGS = {
     "joins the others.",
 }
 DETAILS = (
-    "Intervals are of 95 % and paired by image: Newcombe's for a task, a bootstrap of images for the mean out of domain. "
-    "Experts stand in the order of an average-linkage clustering of what they cost each other in pairs. Arrows mark the "
-    "three largest losses; with so many cells, a few intervals exclude zero by chance."
+    "Intervals are of 95 % and paired by image: Newcombe's for a task, a bootstrap of images for the mean out of "
+    "domain. Experts stand in the order of an average-linkage clustering of what they cost each other in pairs. Arrows "
+    "mark the three largest losses. With so many cells, a few intervals exclude zero by chance."
 )
 
 
@@ -31,6 +31,6 @@ def draw_view(team: Team) -> None:
     )
     chart_view.draw_chart(
         "partner_losses", changes, name=f"partners_{team.sweep.id}", question_drawn=True,
-        order=partner_data.order_team(team), worst=find_worst(losses), caption=f"{MEANINGS[among]} {DETAILS} {team.note}",
-        sources=[team.sweep],
+        order=partner_data.order_team(team), worst=find_worst(losses),
+        caption=f"{MEANINGS[among]} {DETAILS} {team.note}", sources=[team.sweep],
     )  # fmt: skip

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MEANING = (
-    "In domain are the tasks of all experts of the team, also of those that a subset leaves out; H-score is the harmonic "
-    "mean of in and out of domain. Each subset is the best of its size on the choosing half, so that its score there is "
-    "too high: the reporting half says by how much."
+    "In domain are the tasks of all experts of the team, also of those that a subset leaves out. H-score is the "
+    "harmonic mean of in and out of domain. Each subset is the best of its size on the choosing half, so its score "
+    "there is too high: the reporting half says by how much."
 )
 NOT_REPORTED = (
-    "These scores are of the images by which the subsets were chosen, so they are **too optimistic**. The reporting half "
-    "gives their scores on other images."
+    "These scores are of the images by which the subsets were chosen, so they are **too optimistic**. The reporting "
+    "half gives their scores on other images."
 )
 COLUMNS = {
     "label": "Best", "size": "Experts", "subset": "Subset", "tried": "Tried", "chosen": "Choosing half (%)",
@@ -73,4 +73,5 @@ def _gap_in_words(best: pd.DataFrame) -> str:
     means = ", ".join(
         f"{100 * gap:+.1f} {name}" for name, gap in chosen.groupby("metric", sort=False)["gap"].mean().items()
     )
-    return f"Mean optimism of {plural(len(chosen), 'choice')}, in points: {means}. It includes the two halves' own difference."
+    count = plural(len(chosen), "choice")
+    return f"Mean optimism of {count}, in points: {means}. It includes how much the two halves differ."

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from merging.study.partners.subsets import MeasuredSubsets
 
 MEANING = (
-    "A Shapley value is the mean of what the expert adds to the accuracy over all orders in which the experts may join. "
-    "The values of a row add up to the gain of merging all experts over the pretrained model. {} Intervals are of 95 %, by "
-    "a bootstrap of images."
+    "A Shapley value is the mean of what the expert adds to the accuracy over all orders in which the experts may "
+    "join. The values of a row add up to the gain of merging all experts over the pretrained model. {} Intervals are "
+    "of 95 %, by a bootstrap of images."
 )
 EXACT = "They are exact: every subset is merged."
 SAMPLED = f"They are means over {PERMUTATIONS} seeded orders, whose spread is part of the intervals."
