@@ -46,7 +46,7 @@ def draw_measuring(team: Team) -> None:
     """The progress of the measurement, or the button that starts or resumes it with its time."""
     job = sweeps.sweep_job(team.sweep)
     if job is not None and job.is_live:
-        sweep_status.draw_status(sweeps.sweep_points(team.sweep), job)
+        sweep_status.draw_status(sweeps.sweep_points(team.sweep), job, unit="subset")
     elif not team.measured.complete:
         with st.container(border=True, gap="xsmall"):
             if team.recipe.exemplars or team.recipe.test_data:
@@ -54,7 +54,7 @@ def draw_measuring(team: Team) -> None:
             if job is not None and job.error:
                 st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
             begun = "Go on" if team.measured.right else "Measure"
-            sweep_status.draw_start(team.sweep, (begun, begun), lambda: None, "partners_start")
+            sweep_status.draw_start(team.sweep, (begun, begun), lambda: None, "partners_start", "subset")
 
 
 def draw_team(recipe: Recipe, images: int, view: str) -> None:

@@ -50,9 +50,11 @@ def partner_losses(table: pd.DataFrame, *, order: Names = None, worst: Sequence[
     """
     fig = _draw_effects(table, order, JOIN_HOVER, ("Task", "Expert that joins"))
     rows, columns = _sides(table, order)
+    changes = dict(zip(zip(table["first"], table["second"], strict=True), table["change"], strict=True))
     for task, expert in worst:
-        if task in rows and expert in columns:
-            fig.add_annotation(_arrow(columns.index(expert), rows.index(task)))
+        if (task, expert) in changes:
+            share = abs(changes[task, expert]) / max(map(abs, changes.values()))
+            fig.add_annotation(_arrow(columns.index(expert), rows.index(task), dark=share > 0.6))
     most, least = describe_extremes(table, "change", "{first:plain 40} with {second:plain 40}, {change:points}")
     words = f"Change of accuracy in points when one of {plural(len(columns), 'expert')} joins."
     alt = f"{words} Worst: {least}; best: {most}."
@@ -92,12 +94,11 @@ def _sides(table: pd.DataFrame, order: Names) -> tuple[list[str], list[str]]:
 def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[str, str]) -> Drawing:
     """The matrix of ``change`` in points; numbers whose interval contains zero are in brackets."""
     rows, columns = (MatrixSide(title, names, names) for title, names in zip(titles, _sides(table, order), strict=True))
-    clear = series.excludes_zero(table)
+    numbers = [f"{round(100 * change) + 0:d}".replace("-", "−") for change in table["change"]]
+    pairs = zip(numbers, series.excludes_zero(table), strict=True)
     points = table.assign(
-        points=100 * table["change"],
-        words=[f"{100 * value:.0f}".replace("-", "−") if is_clear else f"({100 * value:.0f})".replace("-", "−")
-               for value, is_clear in zip(table["change"], clear, strict=True)],
-    )  # fmt: skip
+        points=100 * table["change"], words=[number if is_clear else f"({number})" for number, is_clear in pairs]
+    )
     fig = matrix.draw_table_matrix(
         points, rows, columns, ("first", "second"), "points", hover, POINTS_SCALE, words="words"
     )
@@ -105,11 +106,11 @@ def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[s
     return fig
 
 
-def _arrow(x: int, y: int) -> dict[str, Any]:
-    """An arrow that points from the left edge of a cell to its number."""
+def _arrow(x: int, y: int, dark: bool) -> dict[str, Any]:
+    """An arrow that points from the left edge of a cell to its number; light on a ``dark`` cell."""
     return {
         "x": x - 0.22, "y": y, "ax": x - 0.48, "ay": y, "axref": "x", "ayref": "y", "text": "", "showarrow": True,
-        "arrowhead": 2, "arrowsize": 1.2, "arrowwidth": 2, "arrowcolor": theme.ACCENT,
+        "arrowhead": 2, "arrowsize": 1.2, "arrowwidth": 2, "arrowcolor": theme.ON_DARK if dark else theme.ON_LIGHT,
     }  # fmt: skip
 
 
@@ -197,9 +198,9 @@ def best_subsets(table: pd.DataFrame, *, total: int = 0) -> Picture:
     sizes = list(range(max(total, int(table["size"].max())) + 1))
     fig.update_xaxes(**axes.number_axis("Number of experts merged", sizes))
     fig.update_yaxes(title={"text": "Score (%)"}, tickformat=".0%")
-    best = table.loc[table.groupby("metric")["chosen"].idxmax()]
-    words = "; ".join(hover_texts(best, "{label:plain 40}: {size:general} with {chosen:percent}"))
-    alt = f"Best subset of each size, chosen on one half. The best sizes are {words}."
+    best = table.loc[table.groupby("metric", sort=False)["chosen"].idxmax()]
+    words = "; ".join(hover_texts(best, "{label:plain 40}, {size:general} experts with {chosen:percent}"))
+    alt = f"Best subset of each size, chosen on one half. The best of all: {words}."
     if np.isfinite(table["gap"].to_numpy(np.float64)).any():
         alt += (
             f" On the other half scores are {format_points(-float(table['gap'].mean()))} points different on average."

@@ -43,9 +43,9 @@ def draw_view(team: Team) -> None:
             st.markdown(NOT_REPORTED)
             job = sweeps.sweep_job(report_sweep)
             if job is not None and job.is_live:
-                sweep_status.draw_status(sweeps.sweep_points(report_sweep), job)
+                sweep_status.draw_status(sweeps.sweep_points(report_sweep), job, unit="subset")
             else:
-                sweep_status.draw_start(report_sweep, ("Report", "Show"), lambda: None, "partners_report")
+                sweep_status.draw_start(report_sweep, ("Report", "Show"), lambda: None, "partners_report", "subset")
     best = partner_data.read_best(team.key, report is not None, measured, report)
     named = best.assign(
         label=best["metric"].map(lambda name: name[:1].upper() + name[1:]),

@@ -21,7 +21,12 @@ from viz.figure_text import plural
 
 
 def draw_status(
-    results: SweepPoints, job: Job | None, *, can_compute: bool = True, draw_more: Callable[[], None] = lambda: None
+    results: SweepPoints,
+    job: Job | None,
+    *,
+    can_compute: bool = True,
+    draw_more: Callable[[], None] = lambda: None,
+    unit: str = "point",
 ) -> None:
     """Draw the number of computed points, and the buttons that pause, cancel or, if it ``can_compute``, resume.
 
@@ -43,7 +48,7 @@ def draw_status(
             state = (
                 "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
             )
-        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {state}")
+        st.progress(computed / total, f"{computed:,} of {plural(total, unit)}: {state}")
         if job is not None and job.error:
             st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -68,24 +73,26 @@ def draw_status(
             draw_more()
 
 
-def draw_start(new_sweep: Sweep, labels: tuple[str, str], after: Callable[[], None], key: str = "sweep_start") -> None:
+def draw_start(
+    new_sweep: Sweep, labels: tuple[str, str], after: Callable[[], None], key: str = "sweep_start", unit: str = "point"
+) -> None:
     """Draw the cost of the sweep and the button that starts or, if it is computed, shows it.
 
-    ``labels`` are those of the button; a click calls ``after``.
+    ``labels`` are those of the button; a click calls ``after``. ``unit`` is what a point of the sweep is.
     """
     with st.spinner("Reading the checkpoints …"):
         cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark())
     missing_count = cost.points - cost.stored
     if missing_count:
         computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
-        source = estimate_basis(cost.known, "point")
+        source = estimate_basis(cost.known, unit)
         st.markdown(
-            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing_count, 'point')} × "
+            f":material/timer: **{plural(cost.points, unit)}**{computed}: {plural(missing_count, unit)} × "
             f"{duration_text(cost.seconds_per_point)}, about **{duration_text(cost.seconds)}** ({source}). It runs in "
             "the background, and can be paused and resumed."
         )
     else:
-        st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
+        st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, unit)}**.")
     if missing_count and refused_action.draw_refusal(VisitorAction.SWEEP):
         return
     if st.button(labels[0] if missing_count else labels[1], type="primary", icon=":material/play_arrow:", key=key):
