@@ -38,6 +38,7 @@ from merging.study.sweeps import points
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.point_computation import STAGES, PointComputation, compute_points
 from merging.study.sweeps.points import Identity, Point, PointSample, SampledBenchmark
+from merging.study.sweeps.summed_vectors import SummedVectors, can_sum
 from merging.study.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import QUIET, Context
@@ -69,6 +70,7 @@ class SweepSession:
     _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
     _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
+    _summed: SummedVectors | None = None
     _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # a line's recipe, merged model and warnings
 
     def __post_init__(self) -> None:
@@ -190,6 +192,11 @@ class SweepSession:
 
     def _merge_in_memory(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
         """The merged models in memory by task, or a single one as "merged", in the pretrained dtypes; and warnings."""
+        if devices.is_host(devices.choose_device(self.context.device)) and can_sum(opened):
+            if self._summed is None or self._summed.pretrained is not opened.pretrained:
+                self._summed = SummedVectors(opened.pretrained)
+            if (model := self._summed.merge(opened, MERGED)) is not None:
+                return {MERGED: model}, ()
         self._check_memory(opened)
         result = engine.run_recipe(
             opened.recipe, opened.pretrained, opened.experts, context=context,
