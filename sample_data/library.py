@@ -14,6 +14,8 @@ measured of it; it works in the folder "library" of your own store, where a run 
 the library, or of those of ``--only``, it takes the runs that are finished in that store. learned.txt lists which of
 these presets the library has; the app computes the others on demand.
 
+``--subsets`` computes only the subsets of experts that are missing, for the page Partners.
+
 ``--team gentle`` rebuilds the library of the second team, in gentle/: fewer runs, none that learns.
 
 ``--workers``, or MERGESCOPE_WORKERS, says who computes, as for the commands: whole runs and measurements, trials and
@@ -46,6 +48,7 @@ from merging.recipes.presets import LEARNING, PRESETS, Preset, find_preset, list
 from merging.recipes.recipe import Recipe
 from merging.study import measure as measuring
 from merging.study.analysis import measurement_registry, measurement_store, measurement_subject
+from merging.study.partners import packed_subsets
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
@@ -58,7 +61,7 @@ from merging.study.sweeps.sweep_target import vary_recipe
 from merging.tasks.context import Context
 from merging.tasks.workers.pools import open_pool
 from merging.tasks.workers.workers import Workers
-from sample_data.build import library_entries, on_workers
+from sample_data.build import library_entries, on_workers, subset_entries
 
 LEARNED_LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
 LEARNED = tuple(Path(__file__).with_name(LEARNED_LIST).read_text("utf-8").split())
@@ -112,8 +115,11 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
     "runs": FACTS,
     measurement_subject.FOLDER: measurement_store.FACTS,
     points.FOLDER: points.FACTS,
+    packed_subsets.FOLDER: packed_subsets.FACTS,
     sweep_storage.FOLDER: "",
 }
+SUBSETS_OF = ("task_arithmetic", "weight_averaging")  # presets that are merged with every subset of the team
+GENTLE_SUBSETS_OF = SUBSETS_OF[:1]
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
 EXPERT_MEASUREMENTS = ("signs", "pairs")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
@@ -165,6 +171,7 @@ class Plan(NamedTuple):
     runs: Sequence[Preset]
     measurements: Sequence[tuple[str, str | None]]
     sweeps: Sequence[Sweep]
+    subsets: Sequence[str]
     joint_maps: Sequence[tuple[str, Sequence[str]]]
 
 
@@ -172,9 +179,10 @@ def plan_library(benchmark: Benchmark) -> Plan:
     """The plan of a bundled benchmark's library."""
     if benchmark.folder == settings.BUNDLED_TEAMS[GENTLE]:
         runs = [one for one in RUNS if one.key in GENTLE_RUNS]
-        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,)), ())
+        sweeps = plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,))
+        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, sweeps, GENTLE_SUBSETS_OF, ())
     sweeps = plan_sweeps(benchmark, SWEEPS, LAMBDAS)
-    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, JOINT_MAPS)
+    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, SUBSETS_OF, JOINT_MAPS)
 
 
 def main() -> None:
@@ -188,8 +196,12 @@ def main() -> None:
         "--workers", default=settings.workers_setting(), metavar="SPEC", help="who computes (see docs/cluster.md)"
     )
     parser.add_argument("--team", choices=settings.BUNDLED_TEAMS, default="", help="rebuild the library of this team")
+    parser.add_argument("--subsets", action="store_true", help="compute only the subsets of experts that are missing")
     options = parser.parse_args()
     benchmark = Benchmark.load(settings.BUNDLED_TEAMS[options.team])
+    if options.subsets:
+        add_subsets(benchmark)
+        return
     if options.team and (options.only or options.place):
         parser.error("The library of a team has no runs that learn; leave --only and --from out.")
     known = {one.key: one for one in (*PRESETS, *list_partners())}
@@ -246,10 +258,24 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             measuring.measure(kind, store, benchmark, subject)
         for wanted in plan.sweeps:
             compute_sweep(wanted, store, benchmark, plan.folder if keep else None, workers)
+        for key in plan.subsets:
+            subset_entries.compute_subsets(key, store, benchmark, old, workers)
         for name, facts in FACTS_FILES.items():
             if facts:
                 library_entries.remove_seconds(store.root / name, facts)
             library_entries.swap_folder(store.root / name, plan.folder / name)
+
+
+def add_subsets(benchmark: Benchmark) -> None:
+    """Put the missing measured subsets of a team into its library."""
+    plan = plan_library(benchmark)
+    with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
+        store = Store(Path(folder) / "new", libraries=(), dated=False)
+        library = Store(Path(folder) / "none", libraries=(plan.folder / "runs",))
+        for key in plan.subsets:
+            subset_entries.compute_subsets(key, store, benchmark, library)
+        library_entries.remove_seconds(store.root / packed_subsets.FOLDER, packed_subsets.FACTS)
+        library_entries.swap_folder(store.root / packed_subsets.FOLDER, plan.folder / packed_subsets.FOLDER)
 
 
 def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:

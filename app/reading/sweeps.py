@@ -66,11 +66,6 @@ class SweepPoints:
         """Whether every planned point is computed."""
         return len(self.points) == self.total
 
-    @cached_property
-    def answers(self) -> Answers:
-        """The answers of the points, without those that are not stored or are damaged."""
-        return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
-
 
 @dataclass(frozen=True)
 class SweepResults(SweepPoints):
@@ -105,6 +100,11 @@ class SweepResults(SweepPoints):
             sorted({clean_text(device, 40) for device in {point.device for point in points}})
         )
         return f"n = {span({point.images for point in points})} images a point, on {devices}"
+
+    @cached_property
+    def answers(self) -> Answers:
+        """The answers of the points, without those that are not stored or are damaged."""
+        return read_point_answers(self.points, self.sweep.sample, page_data.benchmark())
 
     @cached_property
     def task_keys(self) -> list[str]:

@@ -18,13 +18,13 @@ from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
+from merging.study.partners.stored_subsets import read_subsets
 from merging.study.partners.subsets import (
     PERMUTATIONS,
     REPORTING,
     list_orders,
     list_subsets,
     plan_subsets,
-    read_subsets,
 )
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage

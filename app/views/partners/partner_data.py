@@ -13,7 +13,8 @@ import streamlit as st
 from app.reading import page_data, sweeps
 from app.reading.figures import cache_table
 from merging.recipes.recipe import Recipe
-from merging.study.partners.subsets import DEFAULT_IMAGES, REPORTING, MeasuredSubsets, collect_subsets, plan_subsets
+from merging.study.partners.stored_subsets import collect_subsets
+from merging.study.partners.subsets import DEFAULT_IMAGES, REPORTING, MeasuredSubsets, plan_subsets
 from merging.study.sweeps.sweep import Sweep, with_absolute_paths
 from viz.figure_text import clean_text, plural
 
@@ -59,13 +60,11 @@ class Team:
     @property
     def note(self) -> str:
         """The sentence on images and devices under every chart."""
-        points = sweeps.sweep_points(self.sweep).points.values()
-        devices = ", ".join(sorted({clean_text(point.device, 40) for point in points}))
         sample = self.sweep.sample.normalize_on(page_data.benchmark())
         images = f"{sample.images} images" if sample.images else "all images"
         return (
-            f"{len(points)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each data set's "
-            f"choosing half (seed {sample.seed}), on {devices}."
+            f"{len(self.measured.right)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each "
+            f"data set's choosing half (seed {sample.seed}), on {clean_text(self.measured.device, 80)}."
         )
 
 
@@ -89,7 +88,8 @@ def _read_measured(sweep: Sweep) -> MeasuredSubsets:
 def _collect(
     sweep_id: str, benchmark: str, names: tuple[str, ...], _sweep: Sweep, _points: sweeps.SweepPoints
 ) -> MeasuredSubsets:
-    return collect_subsets(_sweep, _points.planned_points, _points.answers)
+    store, on_benchmark = page_data.store(), page_data.benchmark()
+    return collect_subsets(_sweep, store, on_benchmark, _points.planned_points, _points.points)
 
 
 @cache_table

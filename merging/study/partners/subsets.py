@@ -14,14 +14,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.images.benchmarks.benchmark import SPLITS
 from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, Correctness, group_tasks
 from merging.recipes.recipe import Recipe
-from merging.study.runs.run_store import Store
-from merging.study.sweeps.best_points import read_point_answers
-from merging.study.sweeps.known_points import KnownPoints
-from merging.study.sweeps.sweep import SUBSETS, Axis, NamedPoint, Sweep
-from merging.study.sweeps.sweep_session import plan_sweep
+from merging.study.sweeps.sweep import SUBSETS, Axis, Sweep
 from merging.study.sweeps.sweep_target import SUBSET, list_members
 
 CHOOSING, REPORTING = SPLITS
@@ -75,13 +71,15 @@ class MeasuredSubsets:
     """The answers of every measured subset of the ``experts``: ``right`` is {subset: {data set: (n,)}}.
 
     An answer is 1 if the image is right and 0 if not, or the share of models that are right if the chain gives several.
-    All subsets answer the same images. ``total`` is the number of subsets to measure.
+    All subsets answer the same images. ``total`` is the number of subsets to measure, ``seed`` that of sampled images
+    and orders, ``device`` names what computed them.
     """
 
     experts: tuple[str, ...]
     right: Mapping[int, Correctness]
     total: int
     seed: int = 0
+    device: str = ""
 
     @property
     def complete(self) -> bool:
@@ -120,24 +118,3 @@ class MeasuredSubsets:
     def count_images(self, task: str) -> int:
         """The number of images of a data set."""
         return len(next(iter(self.right.values()))[task])
-
-
-def read_subsets(
-    sweep: Sweep, store: Store, benchmark: Benchmark, planned: Iterable[NamedPoint] | None = None
-) -> MeasuredSubsets:
-    """What is stored of a sweep of ``plan_subsets``, which may be only a part; ``planned`` is its plan.
-
-    Raises:
-        CheckpointError, TaskError: the plan needs models that are missing, or that do not fit the benchmark.
-    """
-    points = list(plan_sweep(sweep, benchmark) if planned is None else planned)
-    known = KnownPoints(points, store, benchmark, sweep.sample.normalize_on(benchmark)).read_points()
-    return collect_subsets(sweep, points, read_point_answers(known, sweep.sample, benchmark))
-
-
-def collect_subsets(sweep: Sweep, planned: Iterable[NamedPoint], answers: Mapping[str, Correctness]) -> MeasuredSubsets:
-    """The measured subsets of a sweep from its plan and from the ``answers`` of points, {point: {data set: (n,)}}."""
-    experts = tuple(name for name, _ in sweep.recipes[0].experts)
-    subsets = {int(point.point.values[0]): point.name for point in planned}
-    right = {subset: answers[name] for subset, name in sorted(subsets.items()) if name in answers}
-    return MeasuredSubsets(experts, right, len(subsets), sweep.seed)
