@@ -76,7 +76,7 @@ ADDRESS = [
     # Partners
     Parameter(PARTNERS_VIEW := "partners_view", "Partners", "The chosen view of Partners.", True),
     Parameter(PARTNERS_CHAIN := "partners_chain", "Partners", "The chain on the experts: a preset, or a run."),
-    Parameter(PARTNERS_IMAGES := "partners_images", "Partners", "The images of each data set, 0 for all.", True),
+    Parameter(PARTNERS_IMAGES := "partners_images", "Partners", "The images of each data set, or all.", True),
     Parameter(COMPANY := "company", "Partners", "Whether experts meet in pairs or among all.", True),
     Parameter(GAINED_TASK := "gained_task", "Partners", "The task to which experts add, step by step."),
     # Drift

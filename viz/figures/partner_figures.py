@@ -133,6 +133,7 @@ def shapley_waterfall(table: pd.DataFrame, *, task: str = "this task") -> Pictur
     width = np.where(is_end, rows["accuracy"], rows["change"])
     colors = np.where(is_end, theme.FADED, np.where(width > 0, theme.ONLY_B, theme.ONLY_A)).tolist()
     ends = {"array": rows["high"] - rows["change"], "arrayminus": rows["change"] - rows["low"]}
+    beside = np.maximum(ends["array"], -rows["change"])  # from a step's end to the right of bar and interval
     fig = Drawing([
         series.bars(
             rows, width, np.arange(len(rows)), colors, STEP_HOVER, picks=("expert",), orientation="h", base=[
@@ -141,7 +142,7 @@ def shapley_waterfall(table: pd.DataFrame, *, task: str = "this task") -> Pictur
             | {name: np.nan_to_num(values.to_numpy(np.float32)).clip(0) for name, values in ends.items()},
         ),
         series.text_trace(
-            np.maximum(rows["accuracy"], np.where(is_end, 0.0, rows["start"])), np.arange(len(rows)),
+            rows["accuracy"] + np.where(is_end, 0.0, beside), np.arange(len(rows)),
             [f" {percent(value) if end else format_points(change)}" for value, end, change in
              zip(rows["accuracy"], is_end, rows["change"], strict=True)],
             "Values", textposition="middle right", cliponaxis=False,

@@ -51,6 +51,7 @@ class SweepOptions:
     vary: Sequence[str]
     line: str | None  # None without --line, "" for the default values
     plane: str | None
+    subsets: bool
     split: str
     images: int
     seed: int
@@ -67,6 +68,7 @@ class SweepOptions:
 )
 @option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
 @option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
+@option("--subsets", is_flag=True, help="every subset of the experts; of more than eight, prefixes of seeded orders")
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
 @option("--images", type=int, default=128, show_default=True, help="images of each task, 0 for all")
 @option("--seed", type=int, default=0, help="the seed of the sampled images and of the order of experts")
@@ -111,10 +113,11 @@ def sweep(
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
     from merging.study.sweeps.requirement import parse_requirement
+    from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
     from merging.study.sweeps.sweep_tables import estimate_cost
 
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store))
+    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store, SWEEP_KINDS))
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
     )
@@ -143,6 +146,9 @@ def sweep(
         return _print_share(call, current_sweep, share)
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
+        return DONE
+    if current_sweep.kind == SUBSETS:
+        _print_subsets(call, current_sweep, run_store, benchmark)
         return DONE
     rows, answers = _read_points(current_sweep, planned_points, run_store, benchmark)
     _print_sweep(call, current_sweep, rows, answers, requirement, best_by)
@@ -181,6 +187,29 @@ def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     )
     print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else sentence)
     return DONE
+
+
+def _print_subsets(call: Call, sweep: Sweep, store: Store, benchmark: Benchmark) -> None:
+    """Print the best subset of each size; as JSON every accuracy, the losses and the Shapley values."""
+    from merging.study.partners.best_subsets import best_table
+    from merging.study.partners.shapley import shapley_table
+    from merging.study.partners.stored_subsets import read_subsets
+    from merging.study.partners.who_hurts import AMONG_ALL, IN_PAIRS, loss_table
+
+    measured = read_subsets(sweep, store, benchmark)
+    if call.json:
+        accuracies = [{"subset": names, "accuracy": by_task} for names, by_task in measured.accuracy.items()]
+        losses = {among: loss_table(measured, among).to_dict("records") for among in (IN_PAIRS, AMONG_ALL)}
+        values = shapley_table(measured).to_dict("records")
+        print(encode_json({"id": sweep.id, "subsets": accuracies, "losses": losses, "shapley": values}))
+        return
+    rows = best_table(measured).to_dict("records")
+    lines = [
+        (row["metric"], str(row["size"]), f"{100 * row['chosen']:.1f} %", row["subset"] or "pretrained") for row in rows
+    ]
+    print(format_columns([("best by", "experts", "score", "subset"), *lines]))
+    images = sum(map(measured.count_images, measured.tasks))
+    print(f"n = {images:,} images of the {sweep.split} half, by which the subsets are chosen.")
 
 
 def _read_points(
@@ -235,12 +264,17 @@ def _print_sweep(
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     """The sweep that the options describe. Raises UsageError if they name no recipe."""
+    from merging.study.partners.subsets import plan_subsets
     from merging.study.sweeps import sweep_target as axes
     from merging.study.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
+    if options.subsets:
+        if len(recipes) > 1 or options.vary:
+            raise UsageError(["--subsets takes one recipe, and no --vary."])
+        return plan_subsets(recipes[0], options.images, options.seed, options.split, title=options.title)
     axis_texts = [word.partition("=") for word in options.vary]
     sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES

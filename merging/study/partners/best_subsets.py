@@ -16,7 +16,7 @@ from merging.images.benchmarks.paired_scores import (
     find_interval,
     resample_accuracies,
 )
-from merging.study.partners.subsets import MeasuredSubsets, Subset
+from merging.study.partners.subsets import MeasuredSubsets
 from merging.study.sweeps.sweep_target import list_members
 
 if TYPE_CHECKING:
@@ -101,8 +101,3 @@ def _draw_scores(measured: MeasuredSubsets, subsets: list[int]) -> dict[int, dic
 def _count_images(measured: MeasuredSubsets, name: str) -> int:
     tasks = measured.groups.get(name) or measured.tasks
     return sum(measured.count_images(task) for task in tasks)
-
-
-def name_subset(experts: Subset, subset: int) -> str:
-    """The names of a subset's experts, joined by " + "; "pretrained" if there are none."""
-    return " + ".join(list_members(experts, subset)) or "pretrained"
