@@ -53,8 +53,8 @@ def partner_losses(table: pd.DataFrame, *, order: Names = None, worst: Sequence[
     changes = dict(zip(zip(table["first"], table["second"], strict=True), table["change"], strict=True))
     for task, expert in worst:
         if (task, expert) in changes:
-            share = abs(changes[task, expert]) / max(map(abs, changes.values()))
-            fig.add_annotation(_arrow(columns.index(expert), rows.index(task), dark=share > 0.6))
+            dark = abs(changes[task, expert]) > 0.6 * table["change"].abs().max()
+            fig.add_annotation(_arrow(columns.index(expert), rows.index(task), dark))
     most, least = describe_extremes(table, "change", "{first:plain 40} with {second:plain 40}, {change:points}")
     words = f"Change of accuracy in points when one of {plural(len(columns), 'expert')} joins."
     alt = f"{words} Worst: {least}; best: {most}."
@@ -94,7 +94,8 @@ def _sides(table: pd.DataFrame, order: Names) -> tuple[list[str], list[str]]:
 def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[str, str]) -> Drawing:
     """The matrix of ``change`` in points; numbers whose interval contains zero are in brackets."""
     rows, columns = (MatrixSide(title, names, names) for title, names in zip(titles, _sides(table, order), strict=True))
-    numbers = [f"{round(100 * change) + 0:d}".replace("-", "−") for change in table["change"]]
+    rounded = (100 * table["change"].astype(float)).round() + 0.0  # which turns -0.0 into 0.0
+    numbers = [f"{change:.0f}".replace("-", "−") for change in rounded]
     pairs = zip(numbers, series.excludes_zero(table), strict=True)
     points = table.assign(
         points=100 * table["change"], words=[number if is_clear else f"({number})" for number, is_clear in pairs]
