@@ -63,6 +63,9 @@ def test_pairs_come_first_so_that_the_matrix_is_there_early(tiny_benchmark: Benc
     sizes = [int(point.values[0]).bit_count() for point in sweep.points]
     count = len(tiny_benchmark.experts)
     assert sizes[0] == 0 and sizes[1 : count + 1] == [1] * count and sorted(sizes[: count + 2]) == sizes[: count + 2]
+    five = Recipe.build("task_arithmetic", experts={name: name for name in "abcde"})
+    larger = [int(point.values[0]).bit_count() for point in plan_subsets(five).points]
+    assert larger == [0, *[1] * 5, *[2] * 10, *[4] * 5, 5, *[3] * 10]
     assert Sweep.from_yaml(sweep.to_yaml()).id == sweep.id
     assert sweep.points[0].terms == () and [name for name, _ in sweep.points[1].recipe.experts] == [
         next(iter(tiny_benchmark.experts))
