@@ -10,7 +10,7 @@ import pytest
 import tiny_library
 from page_harness import chart_keys, charts, click, find_buttons, press, words
 
-from app.reading import page_data
+from app.reading import page_data, sweeps
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import find_preset
 from merging.study.partners.best_subsets import choose_best, list_chosen
@@ -48,7 +48,11 @@ def test_the_page_says_what_it_takes_before_it_measures(open_app: Any, library: 
     assert "can be paused and resumed" in words(at) and "Nothing of this chain is measured yet" in words(at)
     press(at, "Measure")
     (sweep,) = sweep_storage.list_sweeps(page_data.store(), (SUBSETS,)).values()
-    assert sweep.images == 64 and not sweep_storage.list_sweeps(page_data.store())
+    assert (
+        sweep.images == 64
+        and sweeps.sweep_title(sweep) == "Subsets of experts, TSV-Merge"
+        and not sweep_storage.list_sweeps(page_data.store())
+    )
 
 
 def test_what_is_measured_so_far_is_drawn(open_app: Any, library: Path) -> None:

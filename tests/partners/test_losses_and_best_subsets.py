@@ -56,7 +56,7 @@ def test_table_has_only_what_is_measured_and_the_worst_come_first() -> None:
         ("a", "b"), ("b", "a"), (OUT_OF_DOMAIN, "a"), (OUT_OF_DOMAIN, "b"),
     }  # fmt: skip
     assert loss_table(part, AMONG_ALL).empty
-    assert sorted(order_experts(loss_table(part, AMONG_ALL), NAMES)) == list(NAMES)
+    assert order_experts(loss_table(part), NAMES) == list(NAMES), "until all pairs are measured"
     losses = loss_table(team)
     assert find_worst(losses)[0] == ("a", "b") and all(task != OUT_OF_DOMAIN for task, _ in find_worst(losses, 9))
     order = order_experts(losses, NAMES)

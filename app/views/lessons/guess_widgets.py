@@ -206,7 +206,8 @@ def _make_cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: 
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
         table["truth"] = [float(cell.holds) for cell in cells]
-    return table, {"withheld": withheld, "across": "Tensor, in forward order", "down": "Expert"}
+    down, across = facts[0].cell_axes if facts else ("", "")
+    return table, {"withheld": withheld, "across": across, "down": down}
 
 
 def _make_fact_row(fact: Fact) -> dict[str, float]:

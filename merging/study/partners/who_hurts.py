@@ -55,13 +55,16 @@ def _compare(
 def order_experts(losses: pd.DataFrame, experts: Sequence[str]) -> list[str]:
     """The experts in the order of one average-linkage clustering, with those side by side that hurt each other least.
 
-    The distance of two experts is the mean of both losses, from the smallest one. Missing pairs count as the largest.
+    The distance of two experts is the mean of both losses, from the smallest one. As long as pairs are missing, the
+    experts stay in their order.
     """
     pairs = losses[losses["task"].isin(experts)].pivot(index="task", columns="expert", values="loss")
     loss = pairs.reindex(index=[*experts], columns=[*experts]).to_numpy(np.float64)
     distance = (loss + loss.T) / 2
     off_diagonal = ~np.eye(len(experts), dtype=bool)
-    distance -= np.nanmin(distance[off_diagonal], initial=0.0) if np.isfinite(distance[off_diagonal]).any() else 0.0
+    if not np.isfinite(distance[off_diagonal]).all():
+        return list(experts)
+    distance -= distance[off_diagonal].min()
     return [experts[index] for index in cluster_order(distance)]
 
 

@@ -34,13 +34,15 @@ def worst_changes(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     """The cells (task, expert) in which a task loses most, ``WORST_CELLS`` of them."""
     rows = _read_losses(context, arguments)
     rows = rows[rows["task"] != "out of domain"].sort_values("loss", ascending=False, kind="stable")
-    worst, titles = set(rows.head(WORST_CELLS).index), _find_titles(context)
-    cells = tuple(
-        Cell(str(row["task"]), titles[str(row["expert"])], index in worst)
-        for index, row in rows.sort_index().iterrows()
-    )
-    return Fact(len(worst) / max(len(cells), 1), PERCENT, n=len(cells), counted_unit="cells", cells=cells,
-                source="experts that join")  # fmt: skip
+    pairs = list(zip(rows["task"], rows["expert"], strict=True))
+    worst, titles = set(pairs[:WORST_CELLS]), _find_titles(context)
+    order = list(context.benchmark.experts).index
+    ordered = sorted(pairs, key=lambda pair: (order(pair[0]), order(pair[1])))
+    cells = tuple(Cell(str(task), titles[str(expert)], (task, expert) in worst) for task, expert in ordered)
+    return Fact(
+        len(worst) / max(len(cells), 1), PERCENT, n=len(cells), counted_unit="cells", source="experts that join",
+        cells=cells, cell_axes=("Task", "Expert that joins"),
+    )  # fmt: skip
 
 
 def brought_value(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
