@@ -113,7 +113,7 @@ def sweep(
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
     from merging.study.sweeps.requirement import parse_requirement
-    from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
+    from merging.study.sweeps.sweep import SWEEP_KINDS
     from merging.study.sweeps.sweep_tables import estimate_cost
 
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
@@ -147,11 +147,7 @@ def sweep(
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    if current_sweep.kind == SUBSETS:
-        _print_subsets(call, current_sweep, run_store, benchmark)
-        return DONE
-    rows, answers = _read_points(current_sweep, planned_points, run_store, benchmark)
-    _print_sweep(call, current_sweep, rows, answers, requirement, best_by)
+    _print_sweep(call, current_sweep, planned_points, run_store, benchmark, requirement, best_by)
     if not call.json:
         print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
     return DONE
@@ -226,14 +222,25 @@ def _read_points(
 
 
 def _print_sweep(
-    call: Call, sweep: Sweep, rows: pd.DataFrame, answers: Answers, requirement: Requirement | None, best_by: str
+    call: Call,
+    sweep: Sweep,
+    planned_points: Sequence[NamedPoint],
+    store: Store,
+    benchmark: Benchmark,
+    requirement: Requirement | None,
+    best_by: str,
 ) -> None:
-    """Print every point, and the best point that meets the requirement with its lead over the others."""
+    """Print every point, and the best point that meets the requirement with its lead over the others; or subsets."""
     from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.best_points import compare_with_best, name_points
+    from merging.study.sweeps.sweep import SUBSETS
     from merging.study.sweeps.sweep_tables import average_rows
 
+    if sweep.kind == SUBSETS:
+        _print_subsets(call, sweep, store, benchmark)
+        return
+    rows, answers = _read_points(sweep, planned_points, store, benchmark)
     means = average_rows(rows)
     if requirement:
         means = requirements.judge_points(rows, means, requirement, answers)

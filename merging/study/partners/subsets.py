@@ -28,7 +28,7 @@ Subset = tuple[str, ...]  # names of experts, in the order of the team
 
 
 def list_orders(count: int, seed: int = 0) -> NDArray[np.int64]:
-    """Seeded orders (``PERMUTATIONS``, count) of the experts of a team."""
+    """Seeded orders of the ``count`` experts of a team, as indices (P, K)."""
     generator = np.random.default_rng([seed, count])
     return np.stack([generator.permutation(count) for _ in range(PERMUTATIONS)])
 
