@@ -118,8 +118,7 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
     packed_subsets.FOLDER: packed_subsets.FACTS,
     sweep_storage.FOLDER: "",
 }
-SUBSETS_OF = ("task_arithmetic", "weight_averaging")  # presets that are merged with every subset of the team
-GENTLE_SUBSETS_OF = SUBSETS_OF[:1]
+SUBSETS_OF = ("task_arithmetic",)  # presets that are merged with every subset of the first team
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
 EXPERT_MEASUREMENTS = ("signs", "pairs")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
@@ -180,7 +179,7 @@ def plan_library(benchmark: Benchmark) -> Plan:
     if benchmark.folder == settings.BUNDLED_TEAMS[GENTLE]:
         runs = [one for one in RUNS if one.key in GENTLE_RUNS]
         sweeps = plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,))
-        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, sweeps, GENTLE_SUBSETS_OF, ())
+        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, sweeps, (), ())
     sweeps = plan_sweeps(benchmark, SWEEPS, LAMBDAS)
     return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, SUBSETS_OF, JOINT_MAPS)
 

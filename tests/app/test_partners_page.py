@@ -50,7 +50,7 @@ def test_the_page_says_what_it_takes_before_it_measures(open_app: Any, library: 
     (sweep,) = sweep_storage.list_sweeps(page_data.store(), (SUBSETS,)).values()
     assert (
         sweep.images == 64
-        and sweeps.sweep_title(sweep) == "Subsets of experts, TSV-Merge"
+        and sweeps.sweep_title(sweep) == "Subsets of experts, TSV-M"
         and not sweep_storage.list_sweeps(page_data.store())
     )
 

@@ -26,6 +26,9 @@ from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run import PRECOMPUTED, SALIENCY
 from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
+from merging.study.partners.best_subsets import choose_best, list_chosen
+from merging.study.partners.stored_subsets import read_subsets
+from merging.study.partners.subsets import plan_subsets
 from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
 from sample_data import library
@@ -95,6 +98,15 @@ def test_every_sweep_is_there_and_complete(benchmark, store):
         found = KnownPoints(planned, store, benchmark, sample).read_points().values()
         assert len(found) == len({one.name for one in planned})
         assert all(point.provenance == PRECOMPUTED for point in found)
+
+
+def test_subsets_of_the_team_are_there_with_the_report_of_the_best(benchmark, store):
+    for key in plan_library(benchmark).subsets:
+        recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
+        measured = read_subsets(plan_subsets(recipe), store, benchmark)
+        assert measured.complete and measured.total == 2 ** len(benchmark.experts)
+        chosen = list_chosen(choose_best(measured))
+        assert read_subsets(plan_subsets(recipe, 0, split=SPLITS[1], subsets=chosen), store, benchmark).complete
 
 
 @pytest.mark.full
