@@ -18,6 +18,9 @@ from merging.base.files.tables import PACKED_SUFFIX, read_table, write_table
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.presets import LEARNING, PRESETS, find_preset, list_partners
 from merging.study.analysis import measurement_store as stored_measurements
+from merging.study.partners.best_subsets import choose_best, list_chosen
+from merging.study.partners.stored_subsets import read_subsets
+from merging.study.partners.subsets import plan_subsets
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
@@ -26,9 +29,6 @@ from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run import PRECOMPUTED, SALIENCY
 from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
-from merging.study.partners.best_subsets import choose_best, list_chosen
-from merging.study.partners.stored_subsets import read_subsets
-from merging.study.partners.subsets import plan_subsets
 from merging.study.sweeps import points, sweep_session, sweep_storage
 from merging.study.sweeps.known_points import KnownPoints
 from sample_data import library
