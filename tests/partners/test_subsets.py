@@ -13,6 +13,7 @@ import torch
 
 from merging.base.errors import Cancelled, RecipeError
 from merging.engine import run as engine
+from merging.engine.evaluation.evaluate import evaluate_answers
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import open_checkpoint
@@ -20,6 +21,7 @@ from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.partners.stored_subsets import read_subsets
 from merging.study.partners.subsets import (
+    CHOOSING,
     PERMUTATIONS,
     REPORTING,
     list_orders,
@@ -28,9 +30,8 @@ from merging.study.partners.subsets import (
 )
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage
-from merging.study.sweeps.summed_vectors import SummedVectors, can_sum
 from merging.study.sweeps.sweep import SUBSETS, Axis, Sweep
-from merging.study.sweeps.sweep_session import SweepSession, run_sweep
+from merging.study.sweeps.sweep_session import run_sweep
 from merging.study.sweeps.sweep_target import choose_experts
 from merging.tasks.context import QUIET
 
@@ -74,15 +75,13 @@ def test_pairs_come_first_so_that_the_matrix_is_there_early(tiny_benchmark: Benc
 
 def test_sweeps_of_subsets_refuse_other_axes_and_single_experts(tiny_benchmark: Benchmark) -> None:
     recipe = plain_recipe(tiny_benchmark)
-    with pytest.raises(RecipeError, match="2 to 40 experts"):
+    with pytest.raises(RecipeError, match="2 to 27 experts"):
         plan_subsets(choose_experts(recipe, {next(iter(tiny_benchmark.experts))}))
     with pytest.raises(RecipeError, match="one recipe and varies 'subset'"):
         Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=SUBSETS)
 
 
 def test_measured_subsets_are_stored_and_agree_with_single_evaluations(tiny_benchmark: Benchmark, store: Store) -> None:
-    from merging.engine.evaluation.evaluate import evaluate_answers
-
     recipe = plain_recipe(tiny_benchmark, "ties")
     sweep = plan_subsets(recipe, 0, split=REPORTING)
     assert read_subsets(sweep, store, tiny_benchmark).right == {}
@@ -121,22 +120,18 @@ def test_a_stopped_measurement_keeps_its_points_and_goes_on(tiny_benchmark: Benc
     assert all((store.root / "points" / name).stat().st_mtime_ns == time for name, time in before.items())
 
 
-def test_sums_in_memory_have_the_bytes_of_the_engine() -> None:
-    benchmark = Benchmark.load()
-    for key in ("task_arithmetic", "weight_averaging"):
-        recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
-        session = SweepSession(benchmark, plan_subsets(recipe).sample)
-        summed = None
-        for names in (("flags",), ("signs", "digits", "land"), tuple(benchmark.experts)):
-            opened = session.open_checkpoints(choose_experts(recipe, set(names)))
-            summed = summed or SummedVectors(opened.pretrained)
-            model = summed.merge(opened, "merged")
-            assert can_sum(opened) and model is not None
-            merged = engine.run_recipe(opened.recipe, opened.pretrained, opened.experts).state_dict
-            assert list(model.infos) == list(merged)
-            assert all(torch.equal(model.read(name), value) for name, value in merged.items()), (key, names)
-    edited = find_preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
-    assert not can_sum(session.open_checkpoints(edited))
+def test_nobody_is_the_pretrained_model_also_under_an_adapt(tiny_benchmark: Benchmark, store: Store) -> None:
+    recipe = small_sweeps.recipe(
+        tiny_benchmark,
+        edits=[],
+        adapt=("surgery", {"rank": 2, "steps": 8, "lr": 0.05}),
+        test_data={"split": "exemplars"},
+    )
+    small_sweeps.run(plan_subsets(recipe, 0, subsets=[0, 1]), store, tiny_benchmark)
+    measured = read_subsets(plan_subsets(recipe, 0, subsets=[0, 1]), store, tiny_benchmark)
+    plain = evaluate_answers(open_checkpoint(tiny_benchmark.pretrained), tiny_benchmark, splits=(CHOOSING,))
+    assert measured.accuracy[()] == {row.task: row.accuracy for row in plain.scores.itertuples()}
+    assert plan_subsets(recipe).points[1].recipe.adapt == recipe.adapt
 
 
 def test_a_measured_pair_of_the_bundled_team_agrees_with_plain_numpy(store: Store) -> None:

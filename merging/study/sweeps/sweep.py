@@ -110,8 +110,9 @@ class Sweep:
         if not 1 <= len(self.recipes) <= MAX_RECIPES:
             raise RecipeError(f"A sweep has 1 to {MAX_RECIPES} recipes; got {len(self.recipes)}.")
         self._check_shape()
+        most_values = MAX_POINTS if self.kind == SUBSETS else axes.MAX_VALUES
         checked = [
-            Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound)))
+            Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound), most_values))
             for axis, bound in zip(self.axes, self.bounds, strict=True)
         ]
         object.__setattr__(self, "axes", tuple(checked))
@@ -159,13 +160,7 @@ class Sweep:
         )
 
     def _axis_name(self, axis: Axis, bound: Bound) -> str:
-        return (
-            axis.target
-            if self.kind in (VALUES, SUBSETS)
-            else f"{bound.label} of {axis.target}"
-            if self.kind == PLANE
-            else "alpha"
-        )
+        return f"{bound.label} of {axis.target}" if self.kind == PLANE else axis.target
 
     @cached_property
     def bounds(self) -> tuple[Bound, ...]:
@@ -197,6 +192,11 @@ class Sweep:
         return tuple(axes.find_target(self.recipes, axis.target).title for axis in self.axes)
 
     @property
+    def unit(self) -> str:
+        """What a point of the sweep is, in words."""
+        return "subset" if self.kind == SUBSETS else "point"
+
+    @property
     def sample(self) -> PointSample:
         """The images that every point is evaluated on; in a plane only those of the two experts' tasks."""
         tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
@@ -220,10 +220,9 @@ class Sweep:
         if self.kind == LINE:
             return SweepPoint(line, values, recipe, ((values[0], "merged"),))
         if self.kind == SUBSETS:
-            names = axes.list_members([name for name, _ in recipe.experts], int(values[0]))
-            return SweepPoint(
-                line, values, axes.choose_experts(recipe, names) if names else recipe, None if names else ()
-            )
+            if names := axes.list_members([name for name, _ in recipe.experts], int(values[0])):
+                return SweepPoint(line, values, axes.choose_experts(recipe, names))
+            return SweepPoint(line, values, replace(recipe, adapt=None), ())  # without modules that all experts teach
         if self.kind == PLANE:
             terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
             return SweepPoint(line, values, recipe, terms)

@@ -38,8 +38,7 @@ from merging.study.sweeps import points
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.point_computation import STAGES, PointComputation, compute_points
 from merging.study.sweeps.points import Identity, Point, PointSample, SampledBenchmark
-from merging.study.sweeps.summed_vectors import SummedVectors, can_sum
-from merging.study.sweeps.sweep import NamedPoint, Sweep, SweepPoint
+from merging.study.sweeps.sweep import SUBSETS, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
@@ -70,7 +69,6 @@ class SweepSession:
     _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
     _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _summed: SummedVectors | None = None
     _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # a line's recipe, merged model and warnings
 
     def __post_init__(self) -> None:
@@ -114,7 +112,9 @@ class SweepSession:
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.find_task(key)
-        return [self.plan_point(point) for point in sweep.points]
+        planned = [self.plan_point(point) for point in sweep.points]
+        # The scores of a run may lack its answers to single images, which the tables of subsets need.
+        return [replace(point, run_id="") for point in planned] if sweep.kind == SUBSETS else planned
 
     def plan_point(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
@@ -192,11 +192,6 @@ class SweepSession:
 
     def _merge_in_memory(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
         """The merged models in memory by task, or a single one as "merged", in the pretrained dtypes; and warnings."""
-        if devices.is_host(devices.choose_device(self.context.device)) and can_sum(opened):
-            if self._summed is None or self._summed.pretrained is not opened.pretrained:
-                self._summed = SummedVectors(opened.pretrained)
-            if (model := self._summed.merge(opened, MERGED)) is not None:
-                return {MERGED: model}, ()
         self._check_memory(opened)
         result = engine.run_recipe(
             opened.recipe, opened.pretrained, opened.experts, context=context,
@@ -322,7 +317,10 @@ def run_sweep(
 
     for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, point_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
+    computation, point_context = (
+        PointComputation(session.compute, session.request, sweep.unit),
+        replace(context, warn=warn_once),
+    )
     try:
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:
@@ -339,7 +337,7 @@ def run_sweep(
             _describe_point(sweep, planned_point.point) for planned_point in missing if planned_point.name == name
         )
         raise MergingError(
-            f"{len(failures)} of {len(planned_points)} points could not be computed; the others are stored. "
+            f"{len(failures)} of {len(planned_points)} {sweep.unit}s could not be computed; the others are stored. "
             f"{values}: {reason}"
         )
     return SweepOutcome(len(planned_points), len(planned_points), False)
@@ -363,5 +361,7 @@ def list_sweep_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
 
 
 def _describe_point(sweep: Sweep, point: SweepPoint) -> str:
+    if sweep.kind == SUBSETS:
+        return " + ".join(name for name, _ in point.recipe.experts) if point.terms is None else PRETRAINED
     values = zip(sweep.axes, point.values, strict=False)
     return ", ".join(f"{axis.target} {value:g}" for axis, value in values) or "the merge"

@@ -22,7 +22,7 @@ SAMPLING_SETTINGS: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: T
 NUMBER_KINDS = ("real", "integer")
 MAX_PROPOSED_STEPS = 16  # the most steps between proposed values
 MAX_VALUES = 201  # the most values along one axis
-MAX_SUBSETS, MAX_SUBSET_EXPERTS = 20_000, 40  # the most subsets of a sweep, and experts, whose bits a float holds
+MAX_SUBSET_EXPERTS = 27  # of the next larger team more than 1,000 subsets are measured, the most points of a sweep
 # The targets of lines and planes, which combine weights instead of varying recipes.
 ALPHA = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
@@ -230,12 +230,12 @@ def parse_values(text: str, name: str) -> tuple[float, ...]:
         ) from None
 
 
-def check_values(values: Sequence[float], bound: Bound, name: str) -> tuple[float, ...]:
-    """The distinct values in ascending order. Raises ParameterError for one outside the bound, or fewer than two."""
+def check_values(values: Sequence[float], bound: Bound, name: str, most: int = MAX_VALUES) -> tuple[float, ...]:
+    """The 2 to ``most`` distinct values in ascending order. Raises ParameterError for others, and outside the bound."""
     for value in values:
         if not bound.accepts(_to_bound_type(bound, value)):
             raise ParameterError(f"{name} must be {bound.describe()}. Got {value:g} instead.")
-    distinct, most = tuple(sorted({float(value) for value in values})), MAX_SUBSETS if name == SUBSET else MAX_VALUES
+    distinct = tuple(sorted({float(value) for value in values}))
     if not 2 <= len(distinct) <= most:
         raise ParameterError(f"{name} takes 2 to {most} different values; got {len(distinct)}.")
     return distinct
