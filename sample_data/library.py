@@ -198,9 +198,6 @@ def main() -> None:
     parser.add_argument("--subsets", action="store_true", help="compute only the subsets of experts that are missing")
     options = parser.parse_args()
     benchmark = Benchmark.load(settings.BUNDLED_TEAMS[options.team])
-    if options.subsets:
-        add_subsets(benchmark)
-        return
     if options.team and (options.only or options.place):
         parser.error("The library of a team has no runs that learn; leave --only and --from out.")
     known = {one.key: one for one in (*PRESETS, *list_partners())}
@@ -214,23 +211,27 @@ def main() -> None:
             [known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark
         )
         sys.exit(0 if came == keys or not options.only else 1)
-    learning = [] if options.team else [one.key for one in RUNS if one.key in LEARNING]
+    plan = plan_library(benchmark)
+    if options.subsets:
+        plan = plan._replace(runs=(), measurements=(), sweeps=(), joint_maps=())
+    learning = [] if options.team or options.subsets else [one.key for one in RUNS if one.key in LEARNING]
     for key in options.only or learning:
         add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
         with open_pool(options.workers, on_workers.print_warning) as workers:
-            rebuild_library(benchmark, keep=options.keep, workers=workers)
+            rebuild_library(benchmark, plan, keep=options.keep or options.subsets, workers=workers)
 
 
-def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
-    """Build the library beside the old one, then swap; what learns is taken over."""
-    plan = plan_library(benchmark)
+def rebuild_library(benchmark: Benchmark, plan: Plan, *, keep: bool, workers: Workers | None = None) -> None:
+    """Build what is planned of the library beside the old one, then swap; what learns is taken over."""
     with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
         store = Store(Path(folder) / "new", libraries=(), dated=False)
         library = Store(Path(folder) / "none", libraries=(plan.folder / "runs",))
         old = library if keep else None
-        print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
-        runs = {PRETRAINED: find_references(store, benchmark)[PRETRAINED]}
+        runs: dict[str, Run] = {}
+        if plan.runs:
+            print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
+            runs[PRETRAINED] = find_references(store, benchmark)[PRETRAINED]
         for one in plan.runs:
             take_over(one, store, benchmark, library if one.key in LEARNING else old)
         if workers is not None:
@@ -259,22 +260,10 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             compute_sweep(wanted, store, benchmark, plan.folder if keep else None, workers)
         for key in plan.subsets:
             subset_entries.compute_subsets(key, store, benchmark, old, workers)
-        for name, facts in FACTS_FILES.items():
+        for name, facts in [entry for entry in FACTS_FILES.items() if (store.root / entry[0]).is_dir()]:
             if facts:
                 library_entries.remove_seconds(store.root / name, facts)
             library_entries.swap_folder(store.root / name, plan.folder / name)
-
-
-def add_subsets(benchmark: Benchmark) -> None:
-    """Put the missing measured subsets of a team into its library."""
-    plan = plan_library(benchmark)
-    with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
-        store = Store(Path(folder) / "new", libraries=(), dated=False)
-        library = Store(Path(folder) / "none", libraries=(plan.folder / "runs",))
-        for key in plan.subsets:
-            subset_entries.compute_subsets(key, store, benchmark, library)
-        library_entries.remove_seconds(store.root / packed_subsets.FOLDER, packed_subsets.FACTS)
-        library_entries.swap_folder(store.root / packed_subsets.FOLDER, plan.folder / packed_subsets.FOLDER)
 
 
 def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:

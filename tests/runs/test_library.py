@@ -39,9 +39,11 @@ from sample_data.library import (
     MEASURED,
     MEASUREMENTS,
     RUNS,
+    Plan,
     add,
     copy_finished_runs,
     plan_library,
+    rebuild_library,
 )
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
@@ -107,6 +109,14 @@ def test_subsets_of_the_team_are_there_with_the_report_of_the_best(benchmark, st
         assert measured.complete and measured.total == 2 ** len(benchmark.experts)
         chosen = list_chosen(choose_best(measured))
         assert read_subsets(plan_subsets(recipe, 0, split=SPLITS[1], subsets=chosen), store, benchmark).complete
+
+
+def test_what_is_not_planned_stays_as_it_is(benchmark, tmp_path):
+    for name in library.FACTS_FILES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "entry").write_text("kept")
+    rebuild_library(benchmark, Plan(tmp_path, (), (), (), (), ()), keep=True)
+    assert {path.parent.name for path in tmp_path.glob("*/entry")} == set(library.FACTS_FILES)
 
 
 @pytest.mark.full
