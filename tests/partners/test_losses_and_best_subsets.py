@@ -89,6 +89,15 @@ def test_best_subset_of_each_size_is_chosen_on_one_half_and_reported_on_the_othe
     assert {0, 7} <= set(list_chosen(best))
 
 
+def test_gaps_have_the_variance_of_two_independent_samples() -> None:
+    team = make_team(images=400)  # with as many images on both halves, for which the same positions would be drawn
+    row = best_table(team, team).set_index(["metric", "size"]).loc[(IN_DOMAIN, 2)]
+    answers = team.right[choose_best(team)[IN_DOMAIN][2]]
+    variance = sum(answers[task].var() / 400 for task in NAMES) / len(NAMES) ** 2
+    assert (row["gap_high"] - row["gap_low"]) / 2 == pytest.approx(1.96 * np.sqrt(2 * variance), rel=0.05)
+    assert row["gap"] == 0
+
+
 def test_unreported_choices_have_no_gap() -> None:
     table = best_table(make_team())
     assert table["value"].isna().all() and table["gap"].isna().all() and table["chosen"].notna().all()

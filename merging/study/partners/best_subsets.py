@@ -82,7 +82,7 @@ def best_table(measured: MeasuredSubsets, reported: MeasuredSubsets | None = Non
             row = [name, size, " + ".join(list_members(measured.experts, subset)), sizes.count(size), chosen]
             if reported is not None and subset in reported_draws:
                 value, draws = reported_scores[name][subset], reported_draws[subset][name]
-                gaps = find_interval(chosen_draws[subset][name] - draws)
+                gaps = find_interval(chosen_draws[subset][name] - np.roll(draws, 1))  # of other images: independent
                 n = _count_images(reported, name)
                 row += [value, *map(float, find_interval(draws)), chosen - value, *map(float, gaps), n]
             else:

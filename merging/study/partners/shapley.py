@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.images.benchmarks.metrics import Z95
 from merging.images.benchmarks.paired_scores import OUT_OF_DOMAIN, find_interval
 from merging.images.benchmarks.resampled_tasks import resample_task
 from merging.study.partners.subsets import MOST_EXACT, MeasuredSubsets, list_orders
@@ -63,20 +62,20 @@ def order_gains(values: Mapping[int, Floats], orders: NDArray[np.int64]) -> Floa
 
 
 class _TaskGains(NamedTuple):
-    """The Shapley values (K,) of one task, their values (K, draws) on resamples of images, and the half-width (K,) of
-    the 95 % interval that is due to the sampled orders."""
+    """The Shapley values (K,) of one task, their values (K, draws) on resamples of images, and what each expert adds in
+    each of the sampled orders (P, K); (0, K) if the values are exact."""
 
     values: Floats
     draws: Floats
-    half: Floats
+    by_order: Floats
 
 
 def shapley_table(measured: MeasuredSubsets) -> pd.DataFrame:
     """Rows task, expert, value, low, high, n: what each expert brings to each task, and out of domain (the mean over
     the other data sets), as fractions with 95 % intervals.
 
-    Intervals are of the bootstrap of images. For more than ``MOST_EXACT`` experts, the half-width for the sampled
-    orders is added to each side in quadrature. Empty as long as subsets are missing.
+    Intervals are of the bootstrap of images. For more than ``MOST_EXACT`` experts, the half-width of Student's interval
+    for the mean over the sampled orders is added to each side in quadrature. Empty as long as subsets are missing.
     """
     import pandas as pd
 
@@ -89,10 +88,9 @@ def _list_rows(measured: MeasuredSubsets) -> Iterator[tuple[str, str, float, flo
         rows[OUT_OF_DOMAIN] = outside
     for name, tasks in rows.items():
         gains = [_task_gains(measured, task) for task in tasks]
-        values, draws = (np.mean([getattr(one, part) for one in gains], axis=0) for part in ("values", "draws"))
-        half = np.mean([one.half for one in gains], axis=0)  # of the same orders, so that errors do not average out
-        low, high = find_interval(draws)
-        below, above = (np.hypot(np.abs(end - values), half) for end in (low, high))
+        values, draws, by_order = (np.mean(parts, axis=0) for parts in zip(*gains, strict=True))
+        half = _half_width(by_order)
+        below, above = (np.hypot(np.abs(end - values), half) for end in find_interval(draws))
         n = sum(measured.count_images(task) for task in tasks)
         for index, expert in enumerate(measured.experts):
             value = float(values[index])
@@ -103,14 +101,24 @@ def _task_gains(measured: MeasuredSubsets, task: str) -> _TaskGains:
     count = len(measured.experts)
     if count <= MOST_EXACT:
         by_image = shapley_values(measured.stack(task, range(1 << count)))
-        half = np.zeros(count)
+        means = np.zeros((0, count))
     else:
         orders = list_orders(count, measured.seed)
         answers = {subset: np.asarray(right[task], np.float64) for subset, right in measured.right.items()}
         by_order = order_gains(answers, orders)
         by_image = by_order.mean(axis=0)
-        half = Z95 * by_order.mean(axis=2).std(axis=0, ddof=1) / np.sqrt(len(orders))
-    return _TaskGains(by_image.mean(axis=1), resample_task(task, by_image), half)
+        means = by_order.mean(axis=2)
+    return _TaskGains(by_image.mean(axis=1), resample_task(task, by_image), means)
+
+
+def _half_width(by_order: Floats) -> Floats:
+    """The half-width (K,) of the 95 % interval of the means over orders (P, K), by Student's t; 0 without orders."""
+    if not (count := len(by_order)):
+        return np.zeros(by_order.shape[1])
+    from scipy.special import stdtrit
+
+    half: Floats = stdtrit(count - 1, 0.975) * by_order.std(axis=0, ddof=1) / np.sqrt(count)
+    return half
 
 
 def total_gain(measured: MeasuredSubsets, name: str) -> tuple[float, float]:
