@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -12,6 +13,7 @@ from app.reading import page_data
 from app.session import address, view_state
 from app.session.draft import Draft
 from merging.base.errors import MergingError, TaskError
+from merging.images.benchmarks.image_draws import REPORTING
 from merging.models.families import CLIP_KEY, UNMERGED, Role
 from merging.recipes.presets import PRESETS, find_preset
 from merging.recipes.recipe import Recipe
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from merging.models.checkpoint import Checkpoint
     from merging.study.runs.estimate import Estimate
+    from merging.study.sweeps.sweep import Sweep
 
 
 def list_offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
@@ -54,6 +57,16 @@ def list_offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Rec
         except MergingError:
             continue  # the recipe has a method that only another version knows
     return choices
+
+
+def partners_query(sweep: Sweep) -> dict[str, str]:
+    """The query of Partners with the chain and the images of a sweep of subsets, or with its report."""
+    offered = list_offered_recipes(page_data.stored_runs())
+    keys = [key for key, (_, recipe) in offered.items() if replace(recipe, title="") == sweep.recipes[0]]
+    chain = {address.PARTNERS_CHAIN: keys[-1]} if keys else {}  # a preset or a run rather than what is on Merge now
+    if sweep.split == REPORTING:
+        return chain | {address.PARTNERS_VIEW: "leave one out"}
+    return chain | {address.PARTNERS_IMAGES: str(sweep.images or "all")}
 
 
 def merged_tensors(pretrained: str) -> pd.DataFrame:

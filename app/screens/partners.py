@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data, sweeps
+from app.reading import page_data
 from app.reading.recipes import list_offered_recipes
 from app.session import address, view_state
 from app.session.click_errors import guarded_fragment
@@ -44,23 +44,19 @@ def pick_chain(recipes: Mapping[str, tuple[str, Recipe]]) -> Recipe:
 
 def draw_measuring(team: Team) -> None:
     """The progress of the measurement, or the button that starts or resumes it with its time."""
-    job = sweeps.sweep_job(team.sweep)
-    if job is not None and job.is_live:
-        sweep_status.draw_status(sweeps.sweep_points(team.sweep), job, unit="subset")
-    elif not team.measured.complete:
-        with st.container(border=True, gap="xsmall"):
-            if team.recipe.exemplars or team.recipe.test_data:
-                st.markdown(PICTURE_TIME)
-            if job is not None and job.error:
-                st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
-            begun = "Go on" if team.measured.right else "Measure"
-            sweep_status.draw_start(team.sweep, (begun, begun), lambda: None, "partners_start", "subset")
+    if team.measured.complete:
+        return
+    if team.recipe.exemplars or team.recipe.test_data:
+        st.markdown(PICTURE_TIME)
+    sweep_status.draw_job(team.sweep, "Resume" if team.measured.right else "Measure", "partners")
 
 
 def draw_team(recipe: Recipe, images: int, view: str) -> None:
     """The measurement and the view, again every few seconds while subsets are measured."""
     team = Team.of_chain(recipe, images)
     draw_measuring(team)
+    if note := team.sweep.learning_note:
+        page_parts.draw_caution(page_text.safe_text(note, 600))
     if team.measured.right:
         VIEWS[view](team)
     elif not team.is_live:

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.image_draws import REPORTING
 from merging.recipes.presets import find_preset
 from merging.study.partners.best_subsets import choose_best, list_chosen
 from merging.study.partners.packed_subsets import write_packed
 from merging.study.partners.stored_subsets import read_subsets
-from merging.study.partners.subsets import REPORTING, MeasuredSubsets, plan_subsets
+from merging.study.partners.subsets import MeasuredSubsets, plan_subsets
 from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import Sweep
 from merging.study.sweeps.sweep_session import plan_sweep, run_sweep

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +13,26 @@ import tiny_library
 from page_harness import chart_keys, charts, click, find_buttons, press, words
 
 from app.reading import page_data, sweeps
+from app.session import click_errors, pages
+from app.views.partners.partner_data import Team
+from app.widgets import page_parts
+from app.widgets.jobs import tray
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.image_draws import REPORTING
 from merging.recipes.presets import find_preset
 from merging.study.partners.best_subsets import choose_best, list_chosen
 from merging.study.partners.packed_subsets import FOLDER, find_packed, write_packed
 from merging.study.partners.stored_subsets import read_subsets
-from merging.study.partners.subsets import REPORTING, plan_subsets
+from merging.study.partners.subsets import plan_subsets
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import SUBSETS
 from merging.study.sweeps.sweep_session import plan_sweep, run_sweep
+from merging.tasks.queue.job_kinds import SWEEP
+from merging.tasks.queue.job_records import Job, name_job
 
-VALUES, BEST = "what each brings", "leave one out"
+VALUES, BEST, REPORT = "what each brings", "leave one out", "Measure on the reporting half"
+POLL_SECONDS = 4.0
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +71,20 @@ def test_what_is_measured_so_far_is_drawn(open_app: Any, library: Path) -> None:
     recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     run_sweep(plan_subsets(recipe), page_data.store(), benchmark, share=(0, 3))
     at.run()
-    assert chart_keys(at) == ["partner_losses"] and [button.label for button in find_buttons(at, "Go on")]
+    assert chart_keys(at) == ["partner_losses"] and [button.label for button in find_buttons(at, "Resume")]
     at.button_group(key="partners_view").set_value(VALUES).run()
     assert not at.exception and chart_keys(at) == ["shapley_matrix"], "a notice in place of values"
 
 
 def test_all_views_of_a_measured_team(look: Any, measured: Path) -> None:
     at = look("partners", measured)
-    assert not at.exception and not at.error and not find_buttons(at, "Measure", "Go on")
+    assert not at.exception and not at.error and not find_buttons(at, "Measure", "Resume")
     assert chart_keys(at) == ["partner_losses"] and "paired by image" in words(at)
-    at = look("partners", measured, company="among all")
-    assert "after all experts are merged" in words(at)
+    assert "after all experts are merged" in words(at) and re.search(r"\d+ of \d+ intervals exclude zero", words(at))
+    at = look("partners", measured, company="in pairs")
+    assert "merged with its own expert alone" in words(at)
     at = look("partners", measured, partners_view=BEST)
-    assert chart_keys(at) == ["best_subsets"] and not find_buttons(at, "Report")
+    assert chart_keys(at) == ["best_subsets"] and not find_buttons(at, REPORT)
     assert "Mean optimism of" in words(at) and "too optimistic**" not in words(at)
 
 
@@ -87,16 +98,65 @@ def test_values_add_up_on_the_page(open_app: Any, measured: Path) -> None:
     assert added == total
 
 
-def test_a_report_is_offered_until_it_is_there(open_app: Any, library: Path) -> None:
+def test_a_report_is_offered_and_followed(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("partners", library, partners_view=BEST)
     benchmark = Benchmark.load(library)
     recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     run_sweep(plan_subsets(recipe), page_data.store(), benchmark)
     at.run()
     assert chart_keys(at) == ["best_subsets"] and "**too optimistic**" in words(at)
-    press(at, "Report")
+    press(at, REPORT)
     (sweep,) = sweep_storage.list_sweeps(page_data.store(), (SUBSETS,)).values()
     assert (sweep.split, sweep.images) == (REPORTING, 0)
+
+    guarded_fragment, seconds = click_errors.guarded_fragment, []
+
+    def note_polling(function: Any, run_every: float | None = None) -> Any:
+        seconds.append(run_every)
+        return guarded_fragment(function)
+
+    running = Job(name_job(SWEEP, sweep.id), "", "running", "Subset 3 of 9", kind=SWEEP)
+    monkeypatch.setattr(sweeps, "sweep_job", lambda one: running if one.id == sweep.id else None)
+    monkeypatch.setattr(click_errors, "guarded_fragment", note_polling)
+    at.run()
+    assert not at.exception and POLL_SECONDS in seconds, "the page follows the report"
+    bars = [bar.proto.text.replace("\\", "") for bar in at.get("progress")]
+    assert any(re.match(r"0 of \d+ subsets: computing", bar) for bar in bars), bars
+    monkeypatch.setattr(sweeps, "sweep_job", lambda one: running)
+    assert not at.run().exception, "both measurements are live"
+
+
+def test_other_answers_have_other_tables(open_app: Any, library: Path) -> None:
+    open_app("partners", library)
+    benchmark, store = Benchmark.load(library), page_data.store()
+    recipe = find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
+    sweep = plan_subsets(recipe)
+    plan, keys = plan_sweep(sweep, benchmark), []
+    for subsets in ([0, 1], [1, 3]):  # as many
+        run_sweep(plan_subsets(recipe, subsets=subsets), store, benchmark)
+        stored = Team(sweep).stored
+        keys.append(stored.key)
+        assert sorted(stored.measured.right) == subsets
+        for point in plan:
+            shutil.rmtree(store.root / "points" / point.name, ignore_errors=True)
+    assert keys[0] != keys[1]
+
+
+def test_the_link_of_a_job_opens_its_chain_and_images(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_app("home", library)
+    drawn: list[Any] = []
+    monkeypatch.setattr(page_parts, "draw_page_link", lambda path, *_, **query: drawn.append((path, query)))
+    benchmark = Benchmark.load(library)
+    recipe = replace(find_preset("ties").recipe(benchmark.pretrained, benchmark.experts), title="")
+    for sweep, query in (
+        (plan_subsets(recipe, 32), {"partners_chain": "ties", "partners_images": "32"}),
+        (plan_subsets(recipe, 0, split=REPORTING, subsets=[0, 1]), {"partners_chain": "ties", "partners_view": BEST}),
+    ):
+        sweep_storage.store_sweep(sweep, page_data.store())
+        tray.draw_sweep_link(Job(name_job(SWEEP, sweep.id), "", "done", kind=SWEEP, subject=sweep.id))
+        assert drawn.pop() == (pages.PARTNERS, query)
 
 
 def test_a_run_brings_its_own_chain_and_experts(open_app: Any, compared: Path) -> None:

@@ -59,6 +59,8 @@ def test_table_has_only_what_is_measured_and_the_worst_come_first() -> None:
     assert order_experts(loss_table(part), NAMES) == list(NAMES), "until all pairs are measured"
     losses = loss_table(team)
     assert find_worst(losses)[0] == ("a", "b") and all(task != OUT_OF_DOMAIN for task, _ in find_worst(losses, 9))
+    clear = losses[(losses["low"] > 0) & (losses["task"] != OUT_OF_DOMAIN)]
+    assert len(clear) == len(find_worst(losses, 9)) < (losses["loss"] > 0).sum(), "no arrow where nothing is shown"
     order = order_experts(losses, NAMES)
     assert sorted(order) == list(NAMES) and order.index("c") == 1, "a and b hurt each other most, so c is between them"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,27 +12,32 @@ import pytest
 import small_sweeps
 import torch
 
-from merging.base.errors import Cancelled, RecipeError
+from merging.base.errors import Cancelled, MergingError, RecipeError
+from merging.base.files.atomic import MANIFEST, seal
+from merging.base.files.records import write_json
+from merging.base.progress import Progress
 from merging.engine import run as engine
 from merging.engine.evaluation.evaluate import evaluate_answers
+from merging.images.benchmarks.answers import ANSWERS
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.image_draws import CHOOSING, REPORTING
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.presets import find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.partners.stored_subsets import read_subsets
 from merging.study.partners.subsets import (
-    CHOOSING,
     PERMUTATIONS,
-    REPORTING,
     list_orders,
     list_subsets,
     plan_subsets,
 )
+from merging.study.runs.execute import execute
+from merging.study.runs.run import FACTS as RUN_FACTS
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import SUBSETS, Axis, Sweep
-from merging.study.sweeps.sweep_session import run_sweep
+from merging.study.sweeps.sweep_session import SweepSession, run_sweep
 from merging.study.sweeps.sweep_target import choose_experts
 from merging.tasks.context import QUIET
 
@@ -59,16 +65,17 @@ def test_every_subset_of_a_small_team_and_prefixes_of_seeded_orders_of_a_large_o
     assert list_subsets(10, seed=4) == list_subsets(10, seed=4) != list_subsets(10, seed=5)
 
 
-def test_pairs_come_first_so_that_the_matrix_is_there_early(tiny_benchmark: Benchmark) -> None:
+def test_matrices_of_losses_are_there_early(tiny_benchmark: Benchmark) -> None:
     sweep = plan_subsets(plain_recipe(tiny_benchmark), 0)
     sizes = [int(point.values[0]).bit_count() for point in sweep.points]
     count = len(tiny_benchmark.experts)
-    assert sizes[0] == 0 and sizes[1 : count + 1] == [1] * count and sorted(sizes[: count + 2]) == sizes[: count + 2]
+    assert sizes[: count + 2] == [count - 1] * count + [count, 0] and sizes[count + 2 :] == sorted(sizes[count + 2 :])
     five = Recipe.build("task_arithmetic", experts={name: name for name in "abcde"})
     larger = [int(point.values[0]).bit_count() for point in plan_subsets(five).points]
-    assert larger == [0, *[1] * 5, *[2] * 10, *[4] * 5, 5, *[3] * 10]
+    assert larger == [*[4] * 5, 5, 0, *[1] * 5, *[2] * 10, *[3] * 10]
     assert Sweep.from_yaml(sweep.to_yaml()).id == sweep.id
-    assert sweep.points[0].terms == () and [name for name, _ in sweep.points[1].recipe.experts] == [
+    by_subset = {point.values[0]: point for point in sweep.points}
+    assert by_subset[0].terms == () and [name for name, _ in by_subset[1].recipe.experts] == [
         next(iter(tiny_benchmark.experts))
     ]
 
@@ -102,16 +109,52 @@ def test_measured_subsets_are_stored_and_agree_with_single_evaluations(tiny_benc
             assert measured.right[subset][task].tolist() == right.tolist()
 
 
+def test_runs_without_answers_are_merged_anew(tiny_benchmark: Benchmark, store: Store) -> None:
+    recipe = plain_recipe(tiny_benchmark)
+    run = execute(recipe, store, benchmark=tiny_benchmark, keep_model=False)
+    facts = run.path / RUN_FACTS
+    plain = json.loads(facts.read_bytes())
+    del plain["tables"][ANSWERS]
+    (path,) = run.path.rglob(f"{ANSWERS}.*")
+    path.unlink()
+    (run.path / MANIFEST).unlink()
+    write_json(facts, plain)
+    seal(run.path)
+    sweep = plan_subsets(recipe, 0, split=REPORTING, subsets=[0, 2 ** len(tiny_benchmark.experts) - 1])
+    small_sweeps.run(sweep, store, tiny_benchmark)
+    measured = read_subsets(sweep, store, tiny_benchmark)
+    scores = run.scores[run.scores["split"] == REPORTING].set_index("task")["accuracy"].to_dict()
+    assert measured.complete and measured.accuracy[measured.experts] == scores
+
+
+def test_failures_name_the_experts_of_a_subset(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MergingError("no.")
+
+    sweep, names = plan_subsets(plain_recipe(tiny_benchmark), 4, subsets=[3, 5]), list(tiny_benchmark.experts)
+    monkeypatch.setattr(SweepSession, "compute", fail)
+    with pytest.raises(MergingError, match=rf"2 of 2 subsets could not.* {names[0]} \+ {names[1]}: no\."):
+        run_sweep(sweep, store, tiny_benchmark)
+    with pytest.raises(MergingError, match=r" pretrained: no\."):
+        run_sweep(plan_subsets(sweep.recipes[0], 4, subsets=[0, 1]), store, tiny_benchmark)
+
+
 def test_a_stopped_measurement_keeps_its_points_and_goes_on(tiny_benchmark: Benchmark, store: Store) -> None:
     sweep = plan_subsets(plain_recipe(tiny_benchmark), 0)
     sweep_storage.store_sweep(sweep, store)
 
-    def stop_early(progress: object) -> None:
+    phases: list[str] = []
+
+    def stop_early(progress: Progress) -> None:
+        phases.append(progress.phase)
         if len(small_sweeps.names(store)) >= 3:
             raise Cancelled
 
     with pytest.raises(Cancelled):
         run_sweep(sweep, store, tiny_benchmark, context=replace(QUIET, progress=stop_early))
+    assert all(phase.startswith("Subset ") for phase in phases)
     part = read_subsets(sweep, store, tiny_benchmark)
     assert 0 < len(part.right) < part.total and not part.complete
     before = {name: (store.root / "points" / name).stat().st_mtime_ns for name in small_sweeps.names(store)}
@@ -131,7 +174,7 @@ def test_nobody_is_the_pretrained_model_also_under_an_adapt(tiny_benchmark: Benc
     measured = read_subsets(plan_subsets(recipe, 0, subsets=[0, 1]), store, tiny_benchmark)
     plain = evaluate_answers(open_checkpoint(tiny_benchmark.pretrained), tiny_benchmark, splits=(CHOOSING,))
     assert measured.accuracy[()] == {row.task: row.accuracy for row in plain.scores.itertuples()}
-    assert plan_subsets(recipe).points[1].recipe.adapt == recipe.adapt
+    assert plan_subsets(recipe).points[0].recipe.adapt == recipe.adapt
 
 
 def test_a_measured_pair_of_the_bundled_team_agrees_with_plain_numpy(store: Store) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import page_text
 from app.reading import expert_names
 from app.views.lessons.learner import LessonPosition
 from merging.teaching.fact import Fact
@@ -37,7 +38,7 @@ def list_option_names(guess: Guess, facts: Sequence[Fact]) -> list[str]:
 def list_cell_names(fact: Fact) -> list[tuple[str, str]]:
     """The (row, column) of every cell of a map, with experts named as on pages."""
     names = expert_names.expert_names(list(dict.fromkeys(cell.row for cell in fact.cells)))
-    return [(names.get(cell.row, cell.row), cell.column) for cell in fact.cells]
+    return [(names.get(cell.row, cell.row), page_text.correct_titles(cell.column)) for cell in fact.cells]
 
 
 def draw_guess_widget(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import streamlit as st
 
 from app.reading import page_data, sweeps
 from app.reading.figures import cache_table
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks.image_draws import CHOOSING, REPORTING
 from merging.recipes.recipe import Recipe
+from merging.study.partners.best_subsets import best_table, choose_best, list_chosen
+from merging.study.partners.shapley import shapley_table
 from merging.study.partners.stored_subsets import collect_subsets
-from merging.study.partners.subsets import DEFAULT_IMAGES, REPORTING, MeasuredSubsets, plan_subsets
+from merging.study.partners.subsets import DEFAULT_IMAGES, MeasuredSubsets, plan_subsets
+from merging.study.partners.who_hurts import AMONG_ALL, loss_table, order_experts
 from merging.study.sweeps.sweep import Sweep, with_absolute_paths
 from viz.figure_text import clean_text, plural
 
@@ -29,33 +34,46 @@ IMAGE_COUNTS = (DEFAULT_IMAGES, 16, 32, 128, 0)
 class Team:
     """A chain on a team of experts, and what is measured of its subsets with ``sweep``."""
 
-    recipe: Recipe
     sweep: Sweep
 
     @classmethod
     def of_chain(cls, recipe: Recipe, images: int) -> Team:
         """The chain on ``images`` of each data set. Raises RecipeError for fewer than two experts, or too many."""
-        recipe = replace(with_absolute_paths(recipe, Path.cwd()), title="")
-        return cls(recipe, plan_subsets(recipe, images))
+        return cls(_plan(replace(with_absolute_paths(recipe, Path.cwd()), title=""), images))
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """What the tables depend on: sweep, benchmark, and the number of measured subsets."""
-        return self.sweep.id, page_data.benchmark().digest, len(self.measured.right)
+    def recipe(self) -> Recipe:
+        """The chain on all experts."""
+        return self.sweep.recipes[0]
 
     @cached_property
+    def stored(self) -> Stored:
+        """What is stored so far. Raises CheckpointError if a file is missing."""
+        return _read_stored(self.sweep)
+
+    @property
     def measured(self) -> MeasuredSubsets:
         """The answers so far. Raises CheckpointError if a file is missing."""
-        return _read_measured(self.sweep)
+        return self.stored.measured
+
+    @cached_property
+    def report_sweep(self) -> Sweep | None:
+        """The sweep that scores the best subsets on all images of the reporting half; None until they are known."""
+        if not self.measured.complete:
+            return None
+        return _plan(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.measured))))
+
+    @cached_property
+    def report(self) -> Stored | None:
+        """The answers on the reporting half; None until all of them are there."""
+        stored = None if self.report_sweep is None else _read_stored(self.report_sweep)
+        return stored if stored and stored.measured.complete else None
 
     @property
     def is_live(self) -> bool:
-        """Whether subsets are being measured."""
-        return _is_live(self.sweep)
-
-    def plan_report(self, subsets: Sequence[int]) -> Sweep:
-        """The sweep that gives the scores of these subsets on all images of the reporting half."""
-        return plan_subsets(self.recipe, 0, split=REPORTING, subsets=subsets)
+        """Whether subsets are being measured, on either half."""
+        jobs = [sweeps.sweep_job(sweep) for sweep in (self.sweep, self.report_sweep) if sweep is not None]
+        return any(job is not None and job.is_live for job in jobs)
 
     @property
     def note(self) -> str:
@@ -68,58 +86,49 @@ class Team:
         )
 
 
-def read_report(sweep: Sweep) -> MeasuredSubsets | None:
-    """The answers on the reporting half; None until all of them are there."""
-    measured = _read_measured(sweep)
-    return measured if measured.complete else None
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Recipe: hash})
+def _plan(recipe: Recipe, images: int, split: str = CHOOSING, subsets: tuple[int, ...] | None = None) -> Sweep:
+    return plan_subsets(recipe, images, split=split, subsets=subsets)
 
 
-def _is_live(sweep: Sweep) -> bool:
-    job = sweeps.sweep_job(sweep)
-    return job is not None and job.is_live
+class Stored(NamedTuple):
+    """The answers so far, and the ``key`` of tables about them: a digest of the store and of all points' names."""
+
+    key: str
+    measured: MeasuredSubsets
 
 
-def _read_measured(sweep: Sweep) -> MeasuredSubsets:
+def _read_stored(sweep: Sweep) -> Stored:
     points = sweeps.sweep_points(sweep)
-    return _collect(sweep.id, page_data.benchmark().digest, tuple(points.points), sweep, points)
+    names = [point.name for point in points.planned_points], list(points.points)
+    key = short_digest(json.dumps([str(page_data.store().root), sweep.id, *names]))
+    return Stored(key, _collect(key, sweep, points))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
-def _collect(
-    sweep_id: str, benchmark: str, names: tuple[str, ...], _sweep: Sweep, _points: sweeps.SweepPoints
-) -> MeasuredSubsets:
+def _collect(key: str, _sweep: Sweep, _points: sweeps.SweepPoints) -> MeasuredSubsets:
     store, on_benchmark = page_data.store(), page_data.benchmark()
     return collect_subsets(_sweep, store, on_benchmark, _points.planned_points, _points.points)
 
 
 @cache_table
-def read_losses(key: tuple[str, str, int], among: str, _measured: MeasuredSubsets) -> pd.DataFrame:
+def read_losses(key: str, among: str, _measured: MeasuredSubsets) -> pd.DataFrame:
     """The losses of every task by every expert, see ``loss_table``."""
-    from merging.study.partners.who_hurts import loss_table
-
     return loss_table(_measured, among)
 
 
 @cache_table
-def read_values(key: tuple[str, str, int], _measured: MeasuredSubsets) -> pd.DataFrame:
+def read_values(key: str, _measured: MeasuredSubsets) -> pd.DataFrame:
     """The Shapley values, see ``shapley_table``."""
-    from merging.study.partners.shapley import shapley_table
-
     return shapley_table(_measured)
 
 
 @cache_table
-def read_best(
-    key: tuple[str, str, int], has_report: bool, _measured: MeasuredSubsets, _report: MeasuredSubsets | None
-) -> pd.DataFrame:
+def read_best(key: str, report_key: str, _measured: MeasuredSubsets, _report: MeasuredSubsets | None) -> pd.DataFrame:
     """The best subset of each size, see ``best_table``."""
-    from merging.study.partners.best_subsets import best_table
-
     return best_table(_measured, _report)
 
 
 def order_team(team: Team) -> list[str]:
-    """The experts in the order of the clustering of their losses in pairs, in every chart of the page."""
-    from merging.study.partners.who_hurts import IN_PAIRS, order_experts
-
-    return order_experts(read_losses(team.key, IN_PAIRS, team.measured), team.measured.experts)
+    """The experts in the order of the clustering of their losses among all, in every chart of the page."""
+    return order_experts(read_losses(team.stored.key, AMONG_ALL, team.measured), team.measured.experts)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import expert_names, sweeps
+from app.reading import expert_names
 from app.views.partners import partner_data
 from app.views.partners.partner_data import Team
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import sweep_status
-from merging.study.partners.best_subsets import choose_best, list_chosen
 from viz.figure_text import plural
 
 if TYPE_CHECKING:
@@ -35,18 +34,13 @@ COLUMNS = {
 
 def draw_view(team: Team) -> None:
     """Draw the best subset of each size, and what it scores on the other half."""
-    measured, report, is_whole = team.measured, None, team.measured.complete
-    if is_whole:
-        report_sweep = team.plan_report(list_chosen(choose_best(measured)))
-        report = partner_data.read_report(report_sweep)
-        if report is None:
-            st.markdown(NOT_REPORTED)
-            job = sweeps.sweep_job(report_sweep)
-            if job is not None and job.is_live:
-                sweep_status.draw_status(sweeps.sweep_points(report_sweep), job, unit="subset")
-            else:
-                sweep_status.draw_start(report_sweep, ("Report", "Show"), lambda: None, "partners_report", "subset")
-    best = partner_data.read_best(team.key, report is not None, measured, report)
+    measured, report = team.measured, team.report
+    if team.report_sweep is not None and report is None:
+        st.markdown(NOT_REPORTED)
+        sweep_status.draw_job(team.report_sweep, "Measure on the reporting half", "partners_report")
+    best = partner_data.read_best(
+        team.stored.key, report.key if report else "", measured, report.measured if report else None
+    )
     named = best.assign(
         label=best["metric"].map(lambda name: name[:1].upper() + name[1:]),
         subset=best["subset"].map(_name_subset),

@@ -31,7 +31,7 @@ NOBODY, EVERYONE = "Pretrained", "All experts"
 
 def draw_view(team: Team) -> None:
     """Draw the Shapley values, once all subsets are measured."""
-    values = partner_data.read_values(team.key, team.measured)
+    values = partner_data.read_values(team.stored.key, team.measured)
     exactness = EXACT if len(team.measured.experts) <= MOST_EXACT else SAMPLED
     chart_view.draw_chart(
         "shapley_matrix", values.rename(columns={"task": "first", "expert": "second", "value": "change"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -14,7 +14,7 @@ from app.widgets.jobs import refused_action
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text, estimate_basis
 from merging.study.sweeps import sweep_storage
-from merging.study.sweeps.sweep import Sweep
+from merging.study.sweeps.sweep import NamedPoint, Sweep
 from merging.study.sweeps.sweep_tables import estimate_cost
 from merging.tasks.queue.job_records import Job
 from viz.figure_text import plural
@@ -26,15 +26,16 @@ def draw_status(
     *,
     can_compute: bool = True,
     draw_more: Callable[[], None] = lambda: None,
-    unit: str = "point",
+    name: str = "sweep",
 ) -> None:
     """Draw the number of computed points, and the buttons that pause, cancel or, if it ``can_compute``, resume.
 
-    ``draw_more`` draws further buttons.
+    ``draw_more`` draws further buttons. ``name`` makes the keys of the buttons unique.
     """
+    unit = results.sweep.unit
     computed, total = len(results.points), results.total
     is_live = job is not None and job.is_live
-    with st.container(border=True, key="sweep_status", gap="xsmall"):
+    with st.container(border=True, key=f"{name}_status", gap="xsmall"):
         remaining = (
             f", about {duration_text(job.seconds_left)} left"
             if is_live and job and job.seconds_left is not None
@@ -58,31 +59,47 @@ def draw_status(
                 pass  # this visitor may not sweep, or the job belongs to another session
             elif is_live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=page_data.job_queue().pause, args=(job.id,),
-                    key="pause",
-                          help="Stops after the current point.")  # fmt: skip
+                    key=f"{name}_pause",
+                          help=f"Stops after the current {unit}.")  # fmt: skip
                 st.button("Cancel", icon=":material/stop:", on_click=page_data.job_queue().cancel, args=(job.id,),
-                    key="stop",
-                          help="Stops at once; computed points stay.")  # fmt: skip
+                    key=f"{name}_stop",
+                          help=f"Stops at once; computed {unit}s stay.")  # fmt: skip
             elif (
                 not results.complete
                 and can_compute
-                and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
+                and st.button("Resume", icon=":material/play_arrow:", key=f"{name}_resume", type="primary")
             ):
                 page_data.job_queue().sweep(results.sweep.id, sweeps.sweep_title(results.sweep))
                 st.rerun()  # the whole page, so that it and the tray show the job from now on
             draw_more()
 
 
+def draw_job(sweep: Sweep, label: str, name: str) -> None:
+    """Draw the progress of a sweep, or the button with this label that starts it, and why it ended."""
+    job = sweeps.sweep_job(sweep)
+    if job is not None and job.is_live:
+        draw_status(sweeps.sweep_points(sweep), job, name=name)
+        return
+    with st.container(border=True, gap="xsmall"):
+        if job is not None and job.error:
+            st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
+        draw_start(sweep, (label, label), key=f"{name}_start", planned=sweeps.sweep_points(sweep).planned_points)
+
+
 def draw_start(
-    new_sweep: Sweep, labels: tuple[str, str], after: Callable[[], None], key: str = "sweep_start", unit: str = "point"
+    new_sweep: Sweep,
+    labels: tuple[str, str],
+    after: Callable[[], None] | None = None,
+    key: str = "sweep_start",
+    planned: Sequence[NamedPoint] | None = None,
 ) -> None:
     """Draw the cost of the sweep and the button that starts or, if it is computed, shows it.
 
-    ``labels`` are those of the button; a click calls ``after``. ``unit`` is what a point of the sweep is.
+    ``labels`` are those of the button; a click calls ``after``. ``planned`` is its plan, computed if it is None.
     """
     with st.spinner("Reading the checkpoints …"):
-        cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark())
-    missing_count = cost.points - cost.stored
+        cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark(), planned)
+    missing_count, unit = cost.points - cost.stored, new_sweep.unit
     if missing_count:
         computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
         source = estimate_basis(cost.known, unit)
@@ -100,7 +117,8 @@ def draw_start(
             _store(new_sweep)
         if missing_count:
             page_data.job_queue().sweep(new_sweep.id, sweeps.sweep_title(new_sweep))
-        after()
+        if after is not None:
+            after()
         st.rerun()
 
 

@@ -13,6 +13,7 @@ import streamlit as st
 
 from app import page_text, permissions
 from app.reading import measurements, page_data
+from app.reading.recipes import partners_query
 from app.session import address, click_errors, pages, run_choice, view_state
 from app.session import benchmark_choice as session_benchmark
 from app.session.click_errors import guarded_fragment
@@ -201,12 +202,20 @@ def draw_buttons(job: Job, position: str) -> None:
 
 
 def draw_sweep_link(job: Job) -> None:
-    """Draw a link to the page that shows a sweep; Partners shows the chain that the session measured last."""
+    """Draw a link to the page that shows a sweep, for subsets to their chain and images on Partners."""
+    sweep = None
     with contextlib.suppress(StoreError):
-        if sweep_storage.find_sweep(page_data.store(), job.subject).kind == SUBSETS:
-            page_parts.draw_page_link(pages.PARTNERS, "Partners", "diversity_3")
-            return
-    draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
+        sweep = sweep_storage.find_sweep(page_data.store(), job.subject)
+    if sweep is None or sweep.kind != SUBSETS:
+        draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
+        return
+    query = partners_query(sweep)
+
+    def pick_result(_: str) -> None:
+        view_state.pick_value(address.PARTNERS_CHAIN, query.get(address.PARTNERS_CHAIN, ""))
+        st.session_state.update({key: value for key, value in query.items() if key != address.PARTNERS_CHAIN})
+
+    draw_result_link(pages.PARTNERS, "Partners", "diversity_3", job, pick_result, **query)
 
 
 def draw_again_button(job: Job, position: str) -> None:

@@ -14,13 +14,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.images.benchmarks.benchmark import SPLITS
+from merging.images.benchmarks.image_draws import CHOOSING
 from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, Correctness, group_tasks
 from merging.recipes.recipe import Recipe
 from merging.study.sweeps.sweep import SUBSETS, Axis, Sweep
 from merging.study.sweeps.sweep_target import SUBSET, list_members
 
-CHOOSING, REPORTING = SPLITS
 MOST_EXACT = 8  # experts up to which every subset is merged
 PERMUTATIONS = 24  # orders of larger teams, whose first experts are the merged subsets
 DEFAULT_IMAGES = 64  # of each data set

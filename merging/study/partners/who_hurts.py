@@ -69,7 +69,7 @@ def order_experts(losses: pd.DataFrame, experts: Sequence[str]) -> list[str]:
 
 
 def find_worst(losses: pd.DataFrame, count: int = WORST) -> list[tuple[str, str]]:
-    """The (task, expert) of the largest losses above zero, the largest first; without the row out of domain."""
-    hurt = losses[(losses["loss"] > 0) & (losses["task"] != OUT_OF_DOMAIN)]
+    """The (task, expert) of the largest losses whose interval is above zero, the largest first; not out of domain."""
+    hurt = losses[(losses["low"] > 0) & (losses["task"] != OUT_OF_DOMAIN)]
     worst = hurt.sort_values("loss", ascending=False, kind="stable").head(count)
     return list(zip(worst["task"], worst["expert"], strict=True))

@@ -155,8 +155,8 @@ class Sweep:
             return ""
         return (
             f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
-            "so another point may be the best on images that it has not learned from. Let it learn from training "
-            "images instead, as with test_data: {split: exemplars}."
+            f"so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
+            "training images instead, as with test_data: {split: exemplars}."
         )
 
     def _axis_name(self, axis: Axis, bound: Bound) -> str:
@@ -237,12 +237,12 @@ class Sweep:
         return (SweepPoint(0, (), axes.choose_experts(self.recipes[0], {axis.target for axis in self.axes})),)
 
     def _order_subsets(self) -> list[tuple[float, ...]]:
-        """Subsets of up to two experts, then those that lack at most one, then the others by size."""
+        """Subsets that lack at most one expert, then those of up to two, then the others by size."""
         count = len(self.recipes[0].experts)
 
         def rank(value: float) -> tuple[int, int, float]:
             size = int(value).bit_count()
-            return (0 if size < 3 else 1 if size > count - 2 else 2), size, value
+            return (0 if size > count - 2 else 1 if size < 3 else 2), size, value
 
         return [(value,) for value in sorted(self.axes[0].values, key=rank)]
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.errors import LessonError, StoreError
 from merging.base.text import did_you_mean
+from merging.images.benchmarks.image_draws import CHOOSING
 from merging.teaching.fact import PERCENT, POINTS, Cell, Fact
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from merging.study.partners.subsets import MeasuredSubsets
     from merging.teaching.lesson_context import LessonContext
 
-CHOOSING = "choosing"  # the half of the images that subsets are measured on
 WORST_CELLS = 12  # of the losses, which a map of them marks
 SCORES = {"in": "in domain", "out": "out of domain", "h": "H-score"}
 
