@@ -12,6 +12,8 @@ from small_sweeps import recipe
 
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.recipes.presets import find_preset
+from merging.study.sweeps import sweep_session
 
 
 @pytest.fixture
@@ -86,4 +88,27 @@ def test_subsets_of_a_team(tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
     assert main(["sweep", "--stored", plain["id"][:6]]) == 0
     out = capsys.readouterr().out
     assert "by which the subsets are chosen" in out and " + ".join(names) in out
-    assert main(["sweep", str(path), "--subsets", "--vary", "experts=1,2"]) == 2
+    assert "subsets, 16 of them stored" in out
+
+
+@pytest.mark.parametrize("more", ["--vary experts=1,2", "--line", "--plane a,b", "--subject-to in=0.5", "--best-by in"])
+def test_subsets_refuse_what_they_would_ignore(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, more: str
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(Benchmark.load(tiny_folder), edits=[]).to_yaml())
+    assert main(["sweep", str(path), "--subsets", *more.split(), "--describe"]) == 2
+    assert more.partition(" ")[0] in capsys.readouterr().err
+
+
+def test_bundled_subsets_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sweep_session, "run_sweep", lambda *_, **__: pytest.fail("nothing may be computed"))
+    benchmark = Benchmark.load()
+    path = tmp_path / "recipe.yaml"
+    path.write_text(find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts).to_yaml())
+    assert main(["sweep", str(path), "--subsets"]) == 0
+    out = capsys.readouterr().out
+    assert "n = " in out and "about" not in out and " + ".join(benchmark.experts) in out
