@@ -14,6 +14,7 @@ from page_harness import chart_keys, charts, click, find_buttons, press, words
 
 from app.reading import page_data, sweeps
 from app.session import click_errors, pages
+from app.views.lessons.guess_widgets import list_cell_names
 from app.views.partners.partner_data import Team
 from app.widgets import page_parts
 from app.widgets.jobs import tray
@@ -30,6 +31,7 @@ from merging.study.sweeps.sweep import SUBSETS
 from merging.study.sweeps.sweep_session import plan_sweep, run_sweep
 from merging.tasks.queue.job_kinds import SWEEP
 from merging.tasks.queue.job_records import Job, name_job
+from merging.teaching.fact import Cell, Fact
 
 VALUES, BEST, REPORT = "what each brings", "leave one out", "Measure on the reporting half"
 POLL_SECONDS = 4.0
@@ -177,3 +179,10 @@ def test_packed_subsets_are_those_of_the_points(measured: Path) -> None:
     assert packed is not None and packed.complete and packed.accuracy == points.accuracy
     assert all((packed.right[subset][task] == right).all() for subset, by_task in points.right.items()
                for task, right in by_task.items())  # fmt: skip
+
+
+def test_cells_of_a_guess_are_named_as_on_pages(open_app: Any, library: Path) -> None:
+    open_app("home", library)
+    cells = (Cell("digits", "Handwriting digits", True), Cell("flags", "Flags", False))
+    names = list_cell_names(Fact(0.5, cells=cells))
+    assert [column for _, column in names] == ["Handwritten digits", "Flags"]

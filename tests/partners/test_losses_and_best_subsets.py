@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, newcombe_interval
 from merging.study.partners.best_subsets import best_table, choose_best, list_chosen, score_subsets
 from merging.study.partners.subsets import MeasuredSubsets
 from merging.study.partners.who_hurts import AMONG_ALL, IN_PAIRS, find_worst, loss_table, order_experts
@@ -45,8 +45,9 @@ def test_intervals_are_paired_by_image() -> None:
     after[np.flatnonzero(before)[:5]] = 0  # the same answers but for five images: independent intervals would be wide
     team = MeasuredSubsets(("a", "b"), {0: {"a": before}, 1: {"a": before}, 3: {"a": after}}, 4)
     row = loss_table(team).set_index(["task", "expert"]).loc[("a", "b")]
-    assert row["loss"] == pytest.approx(0.025)
-    assert 0 < row["low"] < row["loss"] < row["high"] < 0.06
+    right = int(before.sum())
+    ends = newcombe_interval(right - 5, 5, 0, 200 - right)
+    assert row["loss"] == pytest.approx(0.025) and (row["low"], row["high"]) == pytest.approx(ends)
 
 
 def test_table_has_only_what_is_measured_and_the_worst_come_first() -> None:
@@ -97,7 +98,7 @@ def test_gaps_have_the_variance_of_two_independent_samples() -> None:
     answers = team.right[choose_best(team)[IN_DOMAIN][2]]
     variance = sum(answers[task].var() / 400 for task in NAMES) / len(NAMES) ** 2
     assert (row["gap_high"] - row["gap_low"]) / 2 == pytest.approx(1.96 * np.sqrt(2 * variance), rel=0.05)
-    assert row["gap"] == 0
+    assert (row["high"] - row["low"]) / 2 == pytest.approx(1.96 * np.sqrt(variance), rel=0.05) and row["gap"] == 0
 
 
 def test_unreported_choices_have_no_gap() -> None:

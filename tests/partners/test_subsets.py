@@ -84,6 +84,12 @@ def test_sweeps_of_subsets_refuse_other_axes_and_single_experts(tiny_benchmark: 
     recipe = plain_recipe(tiny_benchmark)
     with pytest.raises(RecipeError, match="2 to 27 experts"):
         plan_subsets(choose_experts(recipe, {next(iter(tiny_benchmark.experts))}))
+    many = [
+        Recipe.build("task_arithmetic", experts={f"e{number}": "" for number in range(count)}) for count in (27, 28)
+    ]
+    assert 900 < len(plan_subsets(many[0]).points) <= 1000, "the most points of a sweep"
+    with pytest.raises(RecipeError, match="2 to 27 experts; the recipe has 28"):
+        plan_subsets(many[1])
     with pytest.raises(RecipeError, match="one recipe and varies 'subset'"):
         Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=SUBSETS)
 
