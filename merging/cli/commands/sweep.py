@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from merging.study.sweeps.requirement import Requirement
     from merging.study.sweeps.sweep import NamedPoint, Sweep
     from merging.study.sweeps.sweep_session import SweepOutcome
-    from merging.study.sweeps.sweep_tables import SweepCost
 
 
 @dataclass(frozen=True)
@@ -114,14 +113,12 @@ def sweep(
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
     from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
-    from merging.study.sweeps.sweep_tables import estimate_cost
 
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store, SWEEP_KINDS))
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
     )
-    is_of_subsets = current_sweep.kind == SUBSETS
     requirement = _read_requirement(current_sweep, benchmark, subject_to, best_by)
     session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)  # CLIP: None
     if not stored:
@@ -130,11 +127,10 @@ def sweep(
     if describe:
         print(encode_json({"id": current_sweep.id, "points": len(planned_points)}) if call.json else current_sweep.id)
         return DONE
-    is_packed = is_of_subsets and find_packed(run_store, planned_points) is not None
+    is_packed = current_sweep.kind == SUBSETS and find_packed(run_store, planned_points) is not None
     if call.events is None and not call.json and not is_packed:
         if session is None:
-            cost = estimate_cost(current_sweep, run_store, benchmark, planned_points, device)
-            _print_cost(cost, current_sweep.unit)
+            _print_cost(current_sweep, run_store, benchmark, planned_points, device)
         else:
             print_stored_points(planned_points, session)
     compute_points: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, current_sweep, run_store, benchmark)
@@ -149,7 +145,7 @@ def sweep(
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    if is_of_subsets:
+    if current_sweep.kind == SUBSETS:
         _print_subsets(call, current_sweep, run_store, benchmark)
     else:
         _print_sweep(call, current_sweep, planned_points, run_store, benchmark, requirement, best_by or "h")
@@ -171,9 +167,16 @@ def _read_requirement(
     return parse_requirement(subject_to, tasks) if subject_to else None
 
 
-def _print_cost(cost: SweepCost, unit: str) -> None:
-    source = estimate_basis(cost.known, unit)
-    print(f"{cost.points} {unit}s, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
+def _print_cost(
+    sweep: Sweep, store: Store, benchmark: Benchmark, planned_points: Sequence[NamedPoint], device: str
+) -> None:
+    from merging.study.sweeps.sweep_tables import estimate_cost
+
+    cost = estimate_cost(sweep, store, benchmark, planned_points, device)
+    source = estimate_basis(cost.known, sweep.unit)
+    print(
+        f"{cost.points} {sweep.unit}s, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True
+    )
 
 
 def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:

@@ -333,9 +333,7 @@ def run_sweep(
         return SweepOutcome(len(known_points.read_points()), len(planned_points), True)
     if failures:
         name, reason = next(iter(failures.items()))
-        values = next(
-            _describe_point(sweep, planned_point.point) for planned_point in missing if planned_point.name == name
-        )
+        values = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
         raise MergingError(
             f"{len(failures)} of {len(planned_points)} {sweep.unit}s could not be computed; the others are stored. "
             f"{values}: {reason}"
