@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from merging.study.partners.subsets import MeasuredSubsets
     from merging.teaching.lesson_context import LessonContext
 
-WORST_CELLS = 12  # of the losses, which a map of them marks
+WORST_CELLS = 12  # of the losses, which a map of them marks, and those that are equal to the last one
 SCORES = {"in": "in domain", "out": "out of domain", "h": "H-score"}
 
 
@@ -31,11 +31,12 @@ def change_by_expert(context: LessonContext, arguments: Mapping[str, Any]) -> Fa
 
 
 def worst_changes(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The cells (task, expert) in which a task loses most, ``WORST_CELLS`` of them."""
+    """The cells (task, expert) in which a task loses most, see ``WORST_CELLS``."""
     rows = _read_losses(context, arguments)
-    rows = rows[rows["task"] != "out of domain"].sort_values("loss", ascending=False, kind="stable")
-    pairs = list(zip(rows["task"], rows["expert"], strict=True))
-    worst, titles = set(pairs[:WORST_CELLS]), _find_titles(context)
+    rows = rows[rows["task"] != "out of domain"]
+    pairs, titles = list(zip(rows["task"], rows["expert"], strict=True)), _find_titles(context)
+    least = rows["loss"].nlargest(WORST_CELLS).min()
+    worst = {pair for pair, loss in zip(pairs, rows["loss"], strict=True) if loss >= least}
     order = list(context.benchmark.experts).index
     ordered = sorted(pairs, key=lambda pair: (order(pair[0]), order(pair[1])))
     cells = tuple(Cell(str(task), titles[str(expert)], (task, expert) in worst) for task, expert in ordered)
