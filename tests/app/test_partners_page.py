@@ -90,6 +90,12 @@ def test_all_views_of_a_measured_team(look: Any, measured: Path) -> None:
     assert "Mean optimism of" in words(at) and "too optimistic**" not in words(at)
 
 
+def test_chains_that_learn_from_choosing_images_have_a_caution(look: Any, measured: Path) -> None:
+    cautions = [warning.value for warning in look("partners", measured, partners_chain="surgery").warning]
+    assert len(cautions) == 1 and "from choosing images" in cautions[0] and "another subset may be" in cautions[0]
+    assert not look("partners", measured).warning
+
+
 def test_values_add_up_on_the_page(open_app: Any, measured: Path) -> None:
     at = open_app("partners", measured, partners_view=VALUES)
     assert chart_keys(at) == ["shapley_matrix", "shapley_waterfall"]

@@ -110,7 +110,7 @@ def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[s
 def _arrow(x: int, y: int, dark: bool) -> dict[str, Any]:
     """An arrow that points from the left edge of a cell to its number; light on a ``dark`` cell."""
     return {
-        "x": x - 0.22, "y": y, "ax": x - 0.48, "ay": y, "axref": "x", "ayref": "y", "text": "", "showarrow": True,
+        "x": x - 0.3, "y": y, "ax": x - 0.48, "ay": y, "axref": "x", "ayref": "y", "text": "", "showarrow": True,
         "arrowhead": 2, "arrowsize": 1.2, "arrowwidth": 2, "arrowcolor": theme.ON_DARK if dark else theme.ON_LIGHT,
     }  # fmt: skip
 

@@ -51,6 +51,6 @@ def describe_clear_losses(losses: pd.DataFrame) -> str:
     visible = find_smallest_visible(losses["low"], losses["high"]).median()
     return (
         f"{clear} of {plural(len(losses), 'interval')} exclude zero; about {0.05 * len(losses):.0f} would by chance "
-        "(5 %) if no expert changed anything. The smallest loss that a cell can show is "
+        "(5\u00a0%) if no expert changed anything. The smallest loss that a cell can show is "
         f"{100 * visible:.0f} points (median; 80 % power)."
     )
