@@ -40,7 +40,7 @@ ROW = 30  # px: the height of a row of a waterfall
     columns=("first", "second", "change", "low", "high", "before", "after", "n"),
     rows=("first", "second"),
     picks=("first", "second"),
-    empty="No two experts have been merged yet.",
+    empty="No loss is measured yet.",
 )
 def partner_losses(table: pd.DataFrame, *, order: Names = None, worst: Sequence[tuple[str, str]] = ()) -> Picture:
     """A matrix of tasks (first) by the experts that join (second), with arrows at the ``worst`` of such pairs.
