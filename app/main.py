@@ -28,6 +28,7 @@ SECTIONS = {
     "Explore": [
         ("masks", "Masks", "grid_on", "Which layers are salient for each expert, and which the merge keeps."),
         ("conflicts", "Conflicts", "call_split", "Where experts disagree: signs, spaces, and who wins the election."),
+        ("partners", "Partners", "diversity_3", "Which experts get along: who hurts whom, and which to leave out."),
         (
             "drift",
             "Drift",

@@ -14,6 +14,8 @@ measured of it; it works in the folder "library" of your own store, where a run 
 the library, or of those of ``--only``, it takes the runs that are finished in that store. learned.txt lists which of
 these presets the library has; the app computes the others on demand.
 
+``--subsets`` computes only the subsets of experts that are missing, for the page Partners.
+
 ``--team gentle`` rebuilds the library of the second team, in gentle/: fewer runs, none that learns.
 
 ``--workers``, or MERGESCOPE_WORKERS, says who computes, as for the commands: whole runs and measurements, trials and
@@ -46,6 +48,7 @@ from merging.recipes.presets import LEARNING, PRESETS, Preset, find_preset, list
 from merging.recipes.recipe import Recipe
 from merging.study import measure as measuring
 from merging.study.analysis import measurement_registry, measurement_store, measurement_subject
+from merging.study.partners import packed_subsets
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
@@ -58,7 +61,7 @@ from merging.study.sweeps.sweep_target import vary_recipe
 from merging.tasks.context import Context
 from merging.tasks.workers.pools import open_pool
 from merging.tasks.workers.workers import Workers
-from sample_data.build import library_entries, on_workers
+from sample_data.build import library_entries, on_workers, subset_entries
 
 LEARNED_LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
 LEARNED = tuple(Path(__file__).with_name(LEARNED_LIST).read_text("utf-8").split())
@@ -112,8 +115,10 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
     "runs": FACTS,
     measurement_subject.FOLDER: measurement_store.FACTS,
     points.FOLDER: points.FACTS,
+    packed_subsets.FOLDER: packed_subsets.FACTS,
     sweep_storage.FOLDER: "",
 }
+SUBSETS_OF = ("task_arithmetic",)  # presets that are merged with every subset of the first team
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
 EXPERT_MEASUREMENTS = ("signs", "pairs")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
@@ -165,6 +170,7 @@ class Plan(NamedTuple):
     runs: Sequence[Preset]
     measurements: Sequence[tuple[str, str | None]]
     sweeps: Sequence[Sweep]
+    subsets: Sequence[str]
     joint_maps: Sequence[tuple[str, Sequence[str]]]
 
 
@@ -172,9 +178,10 @@ def plan_library(benchmark: Benchmark) -> Plan:
     """The plan of a bundled benchmark's library."""
     if benchmark.folder == settings.BUNDLED_TEAMS[GENTLE]:
         runs = [one for one in RUNS if one.key in GENTLE_RUNS]
-        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,)), ())
+        sweeps = plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,))
+        return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, sweeps, (), ())
     sweeps = plan_sweeps(benchmark, SWEEPS, LAMBDAS)
-    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, JOINT_MAPS)
+    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, SUBSETS_OF, JOINT_MAPS)
 
 
 def main() -> None:
@@ -188,6 +195,7 @@ def main() -> None:
         "--workers", default=settings.workers_setting(), metavar="SPEC", help="who computes (see docs/cluster.md)"
     )
     parser.add_argument("--team", choices=settings.BUNDLED_TEAMS, default="", help="rebuild the library of this team")
+    parser.add_argument("--subsets", action="store_true", help="compute only the subsets of experts that are missing")
     options = parser.parse_args()
     benchmark = Benchmark.load(settings.BUNDLED_TEAMS[options.team])
     if options.team and (options.only or options.place):
@@ -203,23 +211,27 @@ def main() -> None:
             [known[key] for key in keys], Store(options.place, libraries=(), dated=False), benchmark
         )
         sys.exit(0 if came == keys or not options.only else 1)
-    learning = [] if options.team else [one.key for one in RUNS if one.key in LEARNING]
+    plan = plan_library(benchmark)
+    if options.subsets:
+        plan = plan._replace(runs=(), measurements=(), sweeps=(), joint_maps=())
+    learning = [] if options.team or options.subsets else [one.key for one in RUNS if one.key in LEARNING]
     for key in options.only or learning:
         add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
         with open_pool(options.workers, on_workers.print_warning) as workers:
-            rebuild_library(benchmark, keep=options.keep, workers=workers)
+            rebuild_library(benchmark, plan, keep=options.keep or options.subsets, workers=workers)
 
 
-def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
-    """Build the library beside the old one, then swap; what learns is taken over."""
-    plan = plan_library(benchmark)
+def rebuild_library(benchmark: Benchmark, plan: Plan, *, keep: bool, workers: Workers | None = None) -> None:
+    """Build what is planned of the library beside the old one, then swap; what learns is taken over."""
     with tempfile.TemporaryDirectory(dir=plan.folder) as folder:
         store = Store(Path(folder) / "new", libraries=(), dated=False)
         library = Store(Path(folder) / "none", libraries=(plan.folder / "runs",))
         old = library if keep else None
-        print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
-        runs = {PRETRAINED: find_references(store, benchmark)[PRETRAINED]}
+        runs: dict[str, Run] = {}
+        if plan.runs:
+            print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
+            runs[PRETRAINED] = find_references(store, benchmark)[PRETRAINED]
         for one in plan.runs:
             take_over(one, store, benchmark, library if one.key in LEARNING else old)
         if workers is not None:
@@ -246,7 +258,9 @@ def rebuild_library(benchmark: Benchmark, *, keep: bool, workers: Workers | None
             measuring.measure(kind, store, benchmark, subject)
         for wanted in plan.sweeps:
             compute_sweep(wanted, store, benchmark, plan.folder if keep else None, workers)
-        for name, facts in FACTS_FILES.items():
+        for key in plan.subsets:
+            subset_entries.compute_subsets(key, store, benchmark, old, workers)
+        for name, facts in [entry for entry in FACTS_FILES.items() if (store.root / entry[0]).is_dir()]:
             if facts:
                 library_entries.remove_seconds(store.root / name, facts)
             library_entries.swap_folder(store.root / name, plan.folder / name)

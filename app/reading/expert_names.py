@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EXPERT_COLUMNS = ("expert", "first", "second")  # of the tables that charts draw; they hold experts' keys
-EXPERT_OPTIONS = ("expert", "experts", "selected", "order", "pair", "band")  # of charts, which may name experts
+EXPERT_OPTIONS = ("expert", "experts", "selected", "order", "pair", "band", "worst")  # of charts, may name experts
 
 
 def data_set_titles() -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from app import page_text
 from app.reading import page_data
 from app.session import benchmark_choice as session_benchmark
 from merging.base.errors import LessonError, TaskError
@@ -127,9 +128,8 @@ def find_fact(lesson: Lesson, spec: FactSpec) -> Fact:
 
 def fill_in_facts(lesson: Lesson, text: str) -> str:
     """A text of the lesson with its facts filled in; Markdown."""
-    return fill_facts(
-        text, {name: find_fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text}
-    )
+    facts = {name: find_fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text}
+    return page_text.correct_titles(fill_facts(text, facts))
 
 
 def measured_truths(lesson: Lesson, step: Step) -> list[Fact]:

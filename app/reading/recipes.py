@@ -3,25 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import page_text
 from app.reading import page_data
 from app.session import address, view_state
 from app.session.draft import Draft
 from merging.base.errors import MergingError, TaskError
+from merging.images.benchmarks.image_draws import REPORTING
 from merging.models.families import CLIP_KEY, UNMERGED, Role
-from merging.recipes.presets import find_preset
+from merging.recipes.presets import PRESETS, find_preset
 from merging.recipes.recipe import Recipe
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import Run
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.models.checkpoint import Checkpoint
     from merging.study.runs.estimate import Estimate
+    from merging.study.sweeps.sweep import Sweep
+
+
+def list_offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
+    """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
+    from app.reading.runs import run_names
+
+    pretrained, experts = page_data.models()
+    pretrained_model = next(iter(pretrained.values()))
+    choices: dict[str, tuple[str, Recipe]] = {}
+    if (draft := view_state.draft()) is not None and draft.pretrained == pretrained_model:
+        try:
+            recipe = draft.recipe(experts)
+            choices["draft"] = (
+                f"On the Merge page: {clean_text(recipe.title or page_text.chain_title(recipe), 60)}",
+                recipe,
+            )
+        except MergingError:
+            pass  # the Merge page shows what is wrong
+    large = page_data.is_large(pretrained_model)
+    for preset in PRESETS:
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
+    runs = page_data.clip_runs(stored_runs)
+    labels = run_names.label_runs(runs)
+    for run in runs:
+        try:
+            if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
+                choices[run.id] = (labels[run.id], run.recipe)
+        except MergingError:
+            continue  # the recipe has a method that only another version knows
+    return choices
+
+
+def partners_query(sweep: Sweep) -> dict[str, str]:
+    """The query of Partners with the chain and the images of a sweep of subsets, or with its report."""
+    offered = list_offered_recipes(page_data.stored_runs())
+    keys = [key for key, (_, recipe) in offered.items() if replace(recipe, title="") == sweep.recipes[0]]
+    chain = {address.PARTNERS_CHAIN: keys[-1]} if keys else {}  # a preset or a run rather than what is on Merge now
+    if sweep.split == REPORTING:
+        return chain | {address.PARTNERS_VIEW: "leave one out"}
+    return chain | {address.PARTNERS_IMAGES: str(sweep.images or "all")}
 
 
 def merged_tensors(pretrained: str) -> pd.DataFrame:

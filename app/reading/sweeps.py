@@ -25,7 +25,7 @@ from merging.study.sweeps import sweep_session, sweep_storage
 from merging.study.sweeps.best_points import Answers, read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import LINE, PLANE, VALUES, NamedPoint, Sweep
+from merging.study.sweeps.sweep import LINE, PLANE, SUBSETS, VALUES, NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
 from merging.study.sweeps.sweep_tables import (
     PlainRow,
@@ -189,6 +189,12 @@ def sweep_results(sweep: Sweep) -> SweepResults:
     return latest
 
 
+def sweep_points(sweep: Sweep) -> SweepPoints:
+    """The current points of a sweep, without tables. Raises CheckpointError if its files are missing."""
+    known = _find_cached_sweep(sweep).points
+    return SweepPoints(sweep, known.planned, known.read_points())
+
+
 def find_grid(run: Run) -> SweepResults | None:
     """The stored points over two parameters of this run's merge, if all of them are computed, with the run's own."""
     recipe = run.recipe
@@ -315,6 +321,8 @@ def sweep_title(sweep: Sweep) -> str:
     if sweep.kind == PLANE:
         first, second = (clean_text(axis.target, 30) for axis in sweep.axes)
         return f"Plane of {first} and {second}"
+    if sweep.kind == SUBSETS:
+        return f"Subsets of experts, {names}"
     varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
     return f"{varied[:1].upper()}{varied[1:]} of {names}{remaining}"
 

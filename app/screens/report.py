@@ -26,6 +26,7 @@ CHART_PAGES = (
     (pages.COMPARE, "Compare", "compare"),
     (pages.MASKS, "Masks", "grid_on"),
     (pages.CONFLICTS, "Conflicts", "call_split"),
+    (pages.PARTNERS, "Partners", "diversity_3"),
     (pages.DRIFT, "Drift", "moving"),
     (pages.FEATURES, "Features", "scatter_plot"),
 )

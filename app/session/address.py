@@ -73,6 +73,12 @@ ADDRESS = [
     Parameter(TESTED_METHOD := "tested_method", "Conflicts", "The method that is tested against the others.", True),
     Parameter(PAIR_METRIC := "pair_metric", "Conflicts", "The quantity that compares two experts.", True),
     Parameter(JOINT_RATIO := "joint_ratio", "Conflicts", "The prune ratio in the joint space.", True),
+    # Partners
+    Parameter(PARTNERS_VIEW := "partners_view", "Partners", "The chosen view of Partners.", True),
+    Parameter(PARTNERS_CHAIN := "partners_chain", "Partners", "The chain on the experts: a preset, or a run."),
+    Parameter(PARTNERS_IMAGES := "partners_images", "Partners", "The images of each data set, or all.", True),
+    Parameter(COMPANY := "company", "Partners", "Whether experts meet in pairs or among all.", True),
+    Parameter(GAINED_TASK := "gained_task", "Partners", "The task to which experts add, step by step."),
     # Drift
     Parameter(DRIFT_VIEW := "drift_view", "Drift", "The chosen view of Drift.", True),
     Parameter(DRIFT_METRIC := "drift_metric", "Drift", "The quantity that cells of layer drift show.", True),

@@ -30,8 +30,9 @@ class Fact:
 
     ``digits`` is the number of digits after the point. ``n`` counts images unless ``counted_unit`` names something
     else; ``half`` is the split of the benchmark that contains them. A fact whose value is a name has it in ``name``,
-    one whose value is a map of marks in ``cells``. If the value is unknown, ``missing`` explains what to measure,
-    ``measure`` is the key of that measurement, and ``run`` the id of its run.
+    one whose value is a map of marks in ``cells``, whose rows and columns ``cell_axes`` names. If the
+    value is unknown, ``missing`` explains what to measure, ``measure`` is the key of that measurement, and ``run`` the
+    id of its run.
 
     ``draws`` (10,000,) are its values on resamples of its images, if they are known. Facts on the same images have them
     of the same resamples, so that their difference has the draws of the paired bootstrap.
@@ -50,6 +51,7 @@ class Fact:
     counted_unit: str = ""
     name: str = ""
     cells: tuple[Cell, ...] = ()
+    cell_axes: tuple[str, str] = ("Expert", "Tensor, in forward order")
     measure: str = ""
     run: str = ""
     draws: NDArray[np.float64] | None = field(default=None, repr=False, compare=False)

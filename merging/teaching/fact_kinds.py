@@ -52,11 +52,15 @@ FACT_KINDS = {
     "trust": FactKind("feature_facts:map_trustworthiness", ("run", "perplexity"), ("task",)),
     "lens": FactKind("image_facts:lens", ("run", "depth"), ("over", "of")),
     "restored": FactKind("image_facts:restored_share", ("run", "depth"), ("over", "tokens", "donor")),
+    "joined": FactKind("partner_facts:change_by_expert", ("run", "task", "expert"), ("among",)),
+    "worst_joined": FactKind("partner_facts:worst_changes", ("run",), ("among",)),
+    "brings": FactKind("partner_facts:brought_value", ("run", "task", "expert")),
+    "best_subset": FactKind("partner_facts:best_subset", ("run", "by", "of")),
     "preview": FactKind("image_facts:preview", ("over",), ("of",), reads_view=True),
 }
 WITHOUT_INTERVAL = (  # facts over all entries, or facts whose interval is unknown
     "kept", "kept_now", "painted_now", "norm", "agreement", "null", "survived", "cosine", "drift", "correlation",
-    "separability", "trust", "preview",
+    "separability", "trust", "preview", "worst_joined",
 )  # fmt: skip
 
 

@@ -51,8 +51,8 @@ def list_lessons(folders: Iterable[Path] | None = None, refused: list[LessonErro
 
 
 BUNDLED_ORDER = (  # the order in which the bundled lessons are listed
-    "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "drift_and_lot",
-    "pretty_maps", "one_image",
+    "choosing_lambda", "why_merging_hurts", "election_by_hand", "masks_by_hand", "which_layer_hurts", "which_experts",
+    "drift_and_lot", "pretty_maps", "one_image",
 )  # fmt: skip
 
 

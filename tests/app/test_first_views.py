@@ -13,9 +13,9 @@ from merging.base import settings
 
 pytestmark = pytest.mark.full  # on the bundled library
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
-    "masks": "", "conflicts": "conflicts_view", "drift": "drift_view", "features": "features_view",
-    "image": "image_view", "learning": "learning_view", "scores": "scores_view", "sweeps": "",
-    "compare": "compare_view", "run": "",
+    "masks": "", "conflicts": "conflicts_view", "partners": "partners_view", "drift": "drift_view",
+    "features": "features_view", "image": "image_view", "learning": "learning_view", "scores": "scores_view",
+    "sweeps": "", "compare": "compare_view", "run": "",
 }  # fmt: skip
 WITHOUT_CHARTS = {  # page -> why it opens without a chart
     "merge": "a form; the chart of a preview or a result follows",

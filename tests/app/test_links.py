@@ -192,6 +192,7 @@ def named(node: ast.AST) -> str:
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
     "app.screens.masks draw_masks": ("masks", {"run": TIES}),
+    "app.screens.partners draw_team": ("partners", {}),
     "app.views.run_page.first_picture _draw_map": ("home", {}),
     "app.views.compare.image_agreement draw_pictures": (
         "compare",

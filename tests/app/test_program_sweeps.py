@@ -46,7 +46,7 @@ def test_the_page_shows_what_a_program_measured(
     at = open_app("sweeps", library, sweep=sweep.id)
     assert not at.exception and charts(at) == 0
     assert "Your own program measures a sweep of T5" in words(at) and "No point is measured yet" in words(at)
-    assert not [button for button in at.button if button.key == "resume"]
+    assert not [button for button in at.button if button.key == "sweep_resume"]
 
     store, former, program = Store(tmp_path / "store", libraries=()), tmp_path / "former.py", tmp_path / "my_eval.py"
     former.write_text(f"print({json.dumps(LINES[2])!r})\n", "utf-8")
@@ -56,12 +56,12 @@ def test_the_page_shows_what_a_program_measured(
     program.write_text("".join(f"print({json.dumps(line)!r})\n" for line in LINES), "utf-8")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join([sys.executable, str(program)]))
     at = open_app("sweeps", library, sweep=sweep.id)
-    at.button(key="resume").click().run()
+    at.button(key="sweep_resume").click().run()
     at = run_until_idle(at)
     assert not at.exception and charts(at) == 1 and "No point is measured yet" not in words(at)
-    assert not [button for button in at.button if button.key == "resume"]
+    assert not [button for button in at.button if button.key == "sweep_resume"]
     at.selectbox(key=f"given_program_{sweep.id}").set_value(1).run()
-    assert not at.exception and charts(at) == 1 and at.button(key="resume")
+    assert not at.exception and charts(at) == 1 and at.button(key="sweep_resume")
 
     monkeypatch.delenv("MERGESCOPE_EVALUATOR")
     with monkeypatch.context() as at_home:

@@ -100,7 +100,7 @@ def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monk
     assert len(started) == 1 and started[0][1].startswith("Prune ratio of")
     assert at.query_params["sweep"] == started[0][0]
     assert "No point is computed yet" in words(at)
-    at.button(key="resume").click().run()
+    at.button(key="sweep_resume").click().run()
     assert len(started) == 2
 
 
@@ -130,7 +130,7 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception
     assert charts(at) == 2
-    assert at.button(key="resume")
+    assert at.button(key="sweep_resume")
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
     job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
     monkeypatch.setattr("app.reading.sweeps.sweep_job", lambda _sweep: job)

@@ -12,6 +12,8 @@ from small_sweeps import recipe
 
 from merging.cli.main import main
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.recipes.presets import find_preset
+from merging.study.sweeps import sweep_session
 
 
 @pytest.fixture
@@ -66,3 +68,47 @@ def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: An
 def test_a_requirement_is_checked_before_anything_is_computed(call: Callable[..., int], capsys: Any) -> None:
     assert call("--subject-to", "nothing=0.5") == 1
     assert "neither in, out nor a task" in capsys.readouterr().err
+
+
+def test_subsets_of_a_team(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    benchmark, path = Benchmark.load(tiny_folder), tmp_path / "recipe.yaml"
+    path.write_text(recipe(benchmark, edits=[]).to_yaml())
+    assert main(["sweep", str(path), "--subsets", "--images", "6", "--json"]) == 0
+    plain = json.loads(capsys.readouterr().out)
+    names = list(benchmark.experts)
+    assert len(plain["subsets"]) == 2 ** len(names) and plain["subsets"][0]["subset"] == []
+    last = plain["subsets"][-1]
+    gain = last["accuracy"][names[0]] - plain["subsets"][0]["accuracy"][names[0]]
+    assert last["subset"] == names
+    assert sum(row["value"] for row in plain["shapley"] if row["task"] == names[0]) == pytest.approx(gain)
+    assert len(plain["losses"]["in pairs"]) == len(names) ** 2, "of every other task, and out of domain"
+
+    assert main(["sweep", "--stored", plain["id"][:6]]) == 0
+    out = capsys.readouterr().out
+    assert "by which the subsets are chosen" in out and " + ".join(names) in out
+    assert "subsets, 16 of them stored" in out
+
+
+@pytest.mark.parametrize("more", ["--vary experts=1,2", "--line", "--plane a,b", "--subject-to in=0.5", "--best-by in"])
+def test_subsets_refuse_what_they_would_ignore(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, more: str
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(Benchmark.load(tiny_folder), edits=[]).to_yaml())
+    assert main(["sweep", str(path), "--subsets", *more.split(), "--describe"]) == 2
+    assert more.partition(" ")[0] in capsys.readouterr().err
+
+
+def test_bundled_subsets_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(sweep_session, "run_sweep", lambda *_, **__: pytest.fail("nothing may be computed"))
+    benchmark = Benchmark.load()
+    path = tmp_path / "recipe.yaml"
+    path.write_text(find_preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts).to_yaml())
+    assert main(["sweep", str(path), "--subsets"]) == 0
+    out = capsys.readouterr().out
+    assert "n = " in out and "about" not in out and " + ".join(benchmark.experts) in out

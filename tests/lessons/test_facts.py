@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -185,6 +186,50 @@ def ablated(context: Context) -> float:
     return float(means["linear weights"] - means["nothing"])
 
 
+def subset_accuracy(context: Context) -> tuple[list[str], dict[str, np.ndarray]]:
+    """The experts, and the accuracy of every subset on each data set, from the bundled bits without the program."""
+    for path in (context.benchmark.folder / "subsets").glob("*/subsets.json"):
+        facts = json.loads(path.read_text())
+        if len(facts["subsets"]) == 256:
+            packed = np.load(io.BytesIO(gzip.decompress(path.with_name("right.npy.gz").read_bytes())))
+            bits = np.unpackbits(packed, axis=1)[:, :256]
+            starts = np.cumsum([0, *facts["images"].values()])
+            return facts["experts"], {
+                task: bits[start : start + n].mean(axis=0)
+                for (task, n), start in zip(facts["images"].items(), starts, strict=False)
+            }
+    raise AssertionError("no subsets are bundled")
+
+
+def joined(context: Context, task: str, expert: str) -> float:
+    experts, accuracy = subset_accuracy(context)
+    return float(accuracy[task][255] - accuracy[task][255 - (1 << experts.index(expert))])
+
+
+def worst_share(context: Context) -> float:
+    """The share of the cells whose change is at most the twelfth lowest."""
+    experts = subset_accuracy(context)[0]
+    changes = np.array([joined(context, task, expert) for task in experts for expert in experts if task != expert])
+    return float((changes <= np.sort(changes)[11]).mean())
+
+
+def brings(context: Context, task: str, expert: str) -> float:
+    """The mean of what the expert adds over all 40,320 orders, by the size of the set before it."""
+    experts, accuracy = subset_accuracy(context)
+    bit, by_size = 1 << experts.index(expert), [[] for _ in range(8)]
+    for subset in range(256):
+        if not subset & bit:
+            by_size[bin(subset).count("1")].append(accuracy[task][subset + bit] - accuracy[task][subset])
+    return float(np.mean([np.mean(gains) for gains in by_size]))
+
+
+def best_size(context: Context) -> float:
+    experts, accuracy = subset_accuracy(context)
+    inside = np.mean([accuracy[task] for task in experts], axis=0)
+    outside = np.mean([values for task, values in accuracy.items() if task not in experts], axis=0)
+    return float(bin(int(np.argmax(2 * inside * outside / (inside + outside)))).count("1"))
+
+
 PLAIN: list[tuple[str, dict[str, Any], Callable[[Context], float]]] = [
     ("accuracy", {"run": "ta", "over": "out"}, lambda c: mean(c, "ta", False)),
     ("accuracy", {"run": "pretrained", "over": "in"}, lambda c: mean(c, "pretrained", True)),
@@ -219,6 +264,12 @@ PLAIN: list[tuple[str, dict[str, Any], Callable[[Context], float]]] = [
      lambda c: cell(c, "tsne", "quality", "trustworthiness", map="all", perplexity=30)),
     ("lens", {"run": "ta", "depth": 3},
      lambda c: cell(c, "depths", "accuracy", "accuracy", model="run", over="out of domain", depth=3)),
+    ("joined", {"run": "ta", "task": "street", "expert": "land", "among": "all"},
+     lambda c: joined(c, "street", "land")),
+    ("worst_joined", {"run": "ta", "among": "all"}, worst_share),
+    ("brings", {"run": "ta", "task": "flags", "expert": "flags"}, lambda c: brings(c, "flags", "flags")),
+    ("brings", {"run": "ta", "task": "street", "expert": "textures"}, lambda c: brings(c, "street", "textures")),
+    ("best_subset", {"run": "ta", "by": "h", "of": "size"}, best_size),
     ("restored", {"run": "ta", "depth": 2},
      lambda c: cell(c, "depths", "mended", "share", donor="reference", tokens="class", over="out of domain", depth=2)),
 ]  # fmt: skip
@@ -303,6 +354,16 @@ def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) ->
     assert fact(small.with_view(rules), "painted_now", of="tensors").value == pytest.approx(share)
     assert "Rule 1" in fact(small.with_view(rules | {"painted_factors": "b99=0"}), "painted_now", of="tensors").missing
     assert fact(small, "preview", over="out").missing and fact(small, "painted_now", of="count").missing
+
+
+def test_cells_say_which_tasks_lose_most(small: Context) -> None:
+    cells = fact(small, "worst_joined", run="ta", among="all").cells
+    titles = {task.title: task.key for task in small.benchmark.tasks}
+    changes = {(one.row, titles[one.column]): joined(small, one.row, titles[one.column]) for one in cells}
+    marked = {(one.row, titles[one.column]) for one in cells if one.holds}
+    assert marked == {pair for pair, change in changes.items() if change <= sorted(changes.values())[11]}
+    names = fact(small, "best_subset", run="ta", by="h", of="names").name
+    assert names.count(",") + 1 == best_size(small)
 
 
 def test_cells_say_which_expert_keeps_which_tensor(small: Context) -> None:

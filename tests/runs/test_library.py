@@ -18,6 +18,9 @@ from merging.base.files.tables import PACKED_SUFFIX, read_table, write_table
 from merging.images.benchmarks.benchmark import SPLITS, Benchmark
 from merging.recipes.presets import LEARNING, PRESETS, find_preset, list_partners
 from merging.study.analysis import measurement_store as stored_measurements
+from merging.study.partners.best_subsets import choose_best, list_chosen
+from merging.study.partners.stored_subsets import read_subsets
+from merging.study.partners.subsets import plan_subsets
 from merging.study.runs import edit_pairs
 from merging.study.runs.execute import execute
 from merging.study.runs.opened_recipe import open_inputs
@@ -36,9 +39,11 @@ from sample_data.library import (
     MEASURED,
     MEASUREMENTS,
     RUNS,
+    Plan,
     add,
     copy_finished_runs,
     plan_library,
+    rebuild_library,
 )
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
@@ -95,6 +100,23 @@ def test_every_sweep_is_there_and_complete(benchmark, store):
         found = KnownPoints(planned, store, benchmark, sample).read_points().values()
         assert len(found) == len({one.name for one in planned})
         assert all(point.provenance == PRECOMPUTED for point in found)
+
+
+def test_subsets_of_the_team_are_there_with_the_report_of_the_best(benchmark, store):
+    for key in plan_library(benchmark).subsets:
+        recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
+        measured = read_subsets(plan_subsets(recipe), store, benchmark)
+        assert measured.complete and measured.total == 2 ** len(benchmark.experts)
+        chosen = list_chosen(choose_best(measured))
+        assert read_subsets(plan_subsets(recipe, 0, split=SPLITS[1], subsets=chosen), store, benchmark).complete
+
+
+def test_what_is_not_planned_stays_as_it_is(benchmark, tmp_path):
+    for name in library.FACTS_FILES:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "entry").write_text("kept")
+    rebuild_library(benchmark, Plan(tmp_path, (), (), (), (), ()), keep=True)
+    assert {path.parent.name for path in tmp_path.glob("*/entry")} == set(library.FACTS_FILES)
 
 
 @pytest.mark.full

@@ -28,7 +28,7 @@ def built(folder: Path, benchmark: Benchmark, count: int) -> dict[str, Any]:
     with pytest.MonkeyPatch.context() as patch:
         for name, place in (("LIBRARY_FOLDER", folder / "runs"), ("BUNDLED_FOLDER", folder)):
             patch.setattr(settings, name, place)
-        library.rebuild_library(benchmark, keep=False, workers=workers)
+        library.rebuild_library(benchmark, library.plan_library(benchmark), keep=False, workers=workers)
     if workers is not None:
         workers.close(workers.executor)
     found: dict[str, Any] = {}

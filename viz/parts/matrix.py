@@ -35,10 +35,12 @@ def draw(
     values: npt.NDArray[np.float64],
     texts: Sequence[str],
     scale: heat_maps.ColorScale,
+    words: Sequence[str] = (),
 ) -> Drawing:
     """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
 
-    ``texts`` are the hover texts of the cells that have numbers, row by row.
+    ``texts`` are the hover texts of the cells that have numbers, row by row, and ``words`` what they show, by default
+    the numbers.
     """
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
@@ -47,8 +49,10 @@ def draw(
     heat["colorbar"]["title"]["text"] += "<br>\xa0"  # an empty line above the highest number
     traces = [heat]
     if len(columns.names) <= MAX_NUMBERED_COLUMNS:
-        dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(write_numbers(x, y, [_format_number(number, scale.percent) for number in numbers], dark))
+        share = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"])
+        dark = abs(share - 0.5) > 0.3 if scale.diverging else share < 0.5
+        shown = words or [_format_number(number, scale.percent) for number in numbers]
+        traces.append(write_numbers(x, y, shown, dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)
@@ -70,21 +74,26 @@ def draw_table_matrix(
     value: str,
     hover: str,
     scale: heat_maps.ColorScale,
+    words: str = "",
 ) -> Drawing:
     """The matrix of a table with a row for each cell; its columns ``by`` name the cell's row and column.
 
-    ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
+    ``hover`` is a template of ``viz.hover``; cells show the column ``words``, by default their numbers. Raises
+    ChartError if no cell has a number.
     """
     cells = table[np.isfinite(table[value].to_numpy(np.float64))]
     if cells.empty:
         raise ChartError("no cell of this matrix has a number")
     names = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    numbers, texts = (
-        dict(zip(names, column_values, strict=True)) for column_values in (cells[value], hover_texts(cells, hover))
+    shown = cells[words] if words else [""] * len(cells)
+    numbers, texts, shown_words = (
+        dict(zip(names, column_values, strict=True))
+        for column_values in (cells[value], hover_texts(cells, hover), shown)
     )
     values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
-    ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
-    return draw(rows, columns, values, ordered, scale)
+    positions = [(rows.names[y], columns.names[x]) for y, x in np.argwhere(np.isfinite(values)).tolist()]
+    ordered_words = [shown_words[position] for position in positions] if words else ()
+    return draw(rows, columns, values, [texts[position] for position in positions], scale, ordered_words)
 
 
 def draw_model_matrices(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app import page_text
 from app.reading import expert_names
 from app.views.lessons.learner import LessonPosition
 from merging.teaching.fact import Fact
@@ -37,7 +38,7 @@ def list_option_names(guess: Guess, facts: Sequence[Fact]) -> list[str]:
 def list_cell_names(fact: Fact) -> list[tuple[str, str]]:
     """The (row, column) of every cell of a map, with experts named as on pages."""
     names = expert_names.expert_names(list(dict.fromkeys(cell.row for cell in fact.cells)))
-    return [(names.get(cell.row, cell.row), cell.column) for cell in fact.cells]
+    return [(names.get(cell.row, cell.row), page_text.correct_titles(cell.column)) for cell in fact.cells]
 
 
 def draw_guess_widget(
@@ -206,7 +207,8 @@ def _make_cells_table(values: Sequence[float], facts: Sequence[Fact], withheld: 
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
         table["truth"] = [float(cell.holds) for cell in cells]
-    return table, {"withheld": withheld, "across": "Tensor, in forward order", "down": "Expert"}
+    down, across = facts[0].cell_axes if facts else ("", "")
+    return table, {"withheld": withheld, "across": across, "down": down}
 
 
 def _make_fact_row(fact: Fact) -> dict[str, float]:

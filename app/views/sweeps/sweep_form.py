@@ -8,25 +8,20 @@ from typing import Any
 
 import streamlit as st
 
-from app import page_text, permissions
-from app.permissions import requires
-from app.reading import page_data, samples, sweeps
-from app.reading.runs import run_names
+from app import page_text
+from app.reading import page_data, samples
+from app.reading.recipes import list_offered_recipes
 from app.session import view_state
-from app.widgets.jobs import refused_action
+from app.widgets.jobs import sweep_status
 from merging.base.errors import MergingError
-from merging.base.modes import VisitorAction
-from merging.base.text import duration_text, estimate_basis
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
-from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
-from merging.study.sweeps import sweep, sweep_storage
+from merging.study.sweeps import sweep
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.sweep import LINE, MAX_RECIPES, PLANE, SWEEP_KINDS, VALUES, Axis, Sweep, with_absolute_paths
-from merging.study.sweeps.sweep_tables import estimate_cost
-from viz.figure_text import clean_text, plural
+from merging.study.sweeps.sweep import AXIS_KINDS, LINE, MAX_RECIPES, PLANE, VALUES, Axis, Sweep, with_absolute_paths
+from viz.figure_text import clean_text
 
 CHOOSING, REPORTING = SPLITS  # the halves of each test set
 KIND_LABELS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
@@ -51,7 +46,7 @@ VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
 
 def draw_form(stored_runs: Sequence[Run]) -> None:
     """Draw the form and the button that starts the sweep."""
-    offered_recipes = _list_recipes(stored_runs)
+    offered_recipes = list_offered_recipes(stored_runs)
     if other_networks := {run.network: None for run in page_data.list_merges(stored_runs) if run.network}:
         networks = page_text.join_words([page_text.safe_text(name, 60) for name in other_networks])
         st.caption(OTHER_NETWORKS_NOTE.format(networks))
@@ -71,7 +66,9 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
             split=split,
             images=images, seed=seed, title=title,
         )  # fmt: skip
-        _draw_start(new_sweep)
+        sweep_status.draw_start(
+            new_sweep, ("Start the sweep", "Show the sweep"), lambda: view_state.pick_sweep(new_sweep.id)
+        )
     except MergingError as error:
         st.error(page_text.safe_text(error, 500), icon=":material/error:")
 
@@ -98,7 +95,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
     recipes = [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
-        SWEEP_KINDS,
+        AXIS_KINDS,
         default=VALUES,
         format_func=KIND_LABELS.__getitem__,
         key="sweep_kind",
@@ -130,34 +127,6 @@ def _draw_images() -> tuple[str, int, int, str]:
     seed = st.number_input("Sampling seed", 0, 10_000, 0, key="sweep_draw", persist_state=PERSIST_STATE)
     title = st.text_input("Title", key="sweep_title", max_chars=100, placeholder="Optional")
     return split, int(images), int(seed), title.strip()
-
-
-def _list_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
-    """{key in the picker: (label, recipe)} of the recipe on the Merge page, all presets, and stored runs."""
-    pretrained, experts = page_data.models()
-    pretrained_model = next(iter(pretrained.values()))
-    choices: dict[str, tuple[str, Recipe]] = {}
-    if (draft := view_state.draft()) is not None and draft.pretrained == pretrained_model:
-        try:
-            recipe = draft.recipe(experts)
-            choices["draft"] = (
-                f"On the Merge page: {clean_text(recipe.title or page_text.chain_title(recipe), 60)}",
-                recipe,
-            )
-        except MergingError:
-            pass  # the Merge page shows what is wrong
-    large = page_data.is_large(pretrained_model)
-    for preset in PRESETS:
-        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(pretrained_model, experts, large=large))
-    runs = page_data.clip_runs(stored_runs)
-    labels = run_names.label_runs(runs)
-    for run in runs:
-        try:
-            if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
-                choices[run.id] = (labels[run.id], run.recipe)
-        except MergingError:
-            continue  # the recipe has a method that only another version knows
-    return choices
 
 
 def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
@@ -199,40 +168,3 @@ def _pick_values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
     except MergingError as error:
         st.error(page_text.safe_text(error, 300), icon=":material/error:")
         st.stop()
-
-
-def _draw_start(new_sweep: Sweep) -> None:
-    """Draw the cost of the sweep and the button that starts or shows it."""
-    with st.spinner("Reading the checkpoints …"):
-        cost = estimate_cost(new_sweep, page_data.store(), page_data.benchmark())
-    missing_count = cost.points - cost.stored
-    if missing_count:
-        computed = f", {cost.stored:,} of them already computed" if cost.stored else ""
-        source = estimate_basis(cost.known, "point")
-        st.markdown(
-            f":material/timer: **{plural(cost.points, 'point')}**{computed}: {plural(missing_count, 'point')} × "
-            f"{duration_text(cost.seconds_per_point)}, about **{duration_text(cost.seconds)}** ({source}). It runs in "
-            "the background, and can be paused and resumed."
-        )
-    else:
-        st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
-    if missing_count and refused_action.draw_refusal(VisitorAction.SWEEP):
-        return
-    if st.button(
-        "Start the sweep" if missing_count else "Show the sweep",
-        type="primary",
-        icon=":material/play_arrow:",
-        key="sweep_start",
-    ):
-        if permissions.is_allowed(VisitorAction.SWEEP):
-            _store(new_sweep)
-        if missing_count:
-            page_data.job_queue().sweep(new_sweep.id, sweeps.sweep_title(new_sweep))
-        view_state.pick_sweep(new_sweep.id)
-        st.rerun()
-
-
-@requires(VisitorAction.SWEEP)
-def _store(new_sweep: Sweep) -> None:
-    """Store the sweep."""
-    sweep_storage.store_sweep(new_sweep, page_data.store())

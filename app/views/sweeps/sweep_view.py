@@ -19,15 +19,14 @@ from app.views.sweeps import chosen_point, program_sweep
 from app.views.sweeps.best_point import BestPoint, pick_best
 from app.views.sweeps.sweep_form import CHOOSING, make_reporting_caution
 from app.widgets import chart_view, page_parts, paper_line
+from app.widgets.jobs import sweep_status
 from merging.base import settings
 from merging.base.modes import VisitorAction
-from merging.base.text import duration_text
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps import sweep_target as axes
 from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
 from merging.tasks.queue.job_records import Job
-from viz.figure_text import plural
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
 # Label in links -> column.
@@ -73,46 +72,10 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
 
 
 def _draw_status(results: SweepPoints, job: Job | None) -> None:
-    """Draw the number of computed points, and the buttons that pause, cancel or resume."""
-    computed, total = len(results.points), results.total
-    is_live = job is not None and job.is_live
-    with st.container(border=True, key="sweep_status", gap="xsmall"):
-        remaining = (
-            f", about {duration_text(job.seconds_left)} left"
-            if is_live and job and job.seconds_left is not None
-            else ""
-        )
-        if is_live and job is not None:
-            workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
-            device = f" on {page_text.safe_text(workers, 60)}" if workers else ""
-            state = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
-        else:
-            state = (
-                "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
-            )
-        st.progress(computed / total, f"{computed:,} of {plural(total, 'point')}: {state}")
-        if job is not None and job.error:
-            st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
-        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            if not permissions.is_allowed(VisitorAction.SWEEP) or (
-                is_live and job is not None and not page_data.job_queue().may_stop(job.id)
-            ):
-                pass  # this visitor may not sweep, or the job belongs to another session
-            elif is_live and job is not None:
-                st.button("Pause", icon=":material/pause:", on_click=page_data.job_queue().pause, args=(job.id,),
-                    key="pause",
-                          help="Stops after the current point.")  # fmt: skip
-                st.button("Cancel", icon=":material/stop:", on_click=page_data.job_queue().cancel, args=(job.id,),
-                    key="stop",
-                          help="Stops at once; computed points stay.")  # fmt: skip
-            elif (
-                not results.complete
-                and program_sweep.can_compute(results)
-                and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
-            ):
-                page_data.job_queue().sweep(results.sweep.id, sweeps.sweep_title(results.sweep))
-                st.rerun()  # the whole page, so that it and the tray show the job from now on
-            _draw_manage(results.sweep)
+    """Draw the progress with its buttons, and those that manage the sweep."""
+    sweep_status.draw_status(
+        results, job, can_compute=program_sweep.can_compute(results), draw_more=lambda: _draw_manage(results.sweep)
+    )
 
 
 def _draw_manage(sweep: Sweep) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,15 +13,18 @@ import streamlit as st
 
 from app import page_text, permissions
 from app.reading import measurements, page_data
+from app.reading.recipes import partners_query
 from app.session import address, click_errors, pages, run_choice, view_state
 from app.session import benchmark_choice as session_benchmark
 from app.session.click_errors import guarded_fragment
 from app.widgets import page_parts
-from merging.base.errors import MergingError
+from merging.base.errors import MergingError, StoreError
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
 from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.runs.run import split_run_ids
+from merging.study.sweeps import sweep_storage
+from merging.study.sweeps.sweep import SUBSETS
 from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
 from merging.tasks.queue.job_records import Job
 
@@ -179,7 +183,7 @@ def draw_buttons(job: Job, position: str) -> None:
         if benchmark := session_benchmark.find_key(Path(job.benchmark)):
             draw_switch_button(job, position, benchmark)
     elif position == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
-        draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
+        draw_sweep_link(job)
     elif job.state == "done" and position == "tray" and job.kind != MERGE:
         draw_measurement_link(job)
     elif job.state == "done" and position == "tray":
@@ -195,6 +199,23 @@ def draw_buttons(job: Job, position: str) -> None:
         args=(job.id,),
         type="tertiary",
     )
+
+
+def draw_sweep_link(job: Job) -> None:
+    """Draw a link to the page that shows a sweep, for subsets to their chain and images on Partners."""
+    sweep = None
+    with contextlib.suppress(StoreError):
+        sweep = sweep_storage.find_sweep(page_data.store(), job.subject)
+    if sweep is None or sweep.kind != SUBSETS:
+        draw_result_link(pages.SWEEPS, "Sweeps", "tune", job, view_state.pick_sweep, sweep=job.subject)
+        return
+    query = partners_query(sweep)
+
+    def pick_result(_: str) -> None:
+        view_state.pick_value(address.PARTNERS_CHAIN, query.get(address.PARTNERS_CHAIN, ""))
+        st.session_state.update({key: value for key, value in query.items() if key != address.PARTNERS_CHAIN})
+
+    draw_result_link(pages.PARTNERS, "Partners", "diversity_3", job, pick_result, **query)
 
 
 def draw_again_button(job: Job, position: str) -> None:

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from merging.study.sweeps.requirement import Requirement
     from merging.study.sweeps.sweep import NamedPoint, Sweep
     from merging.study.sweeps.sweep_session import SweepOutcome
-    from merging.study.sweeps.sweep_tables import SweepCost
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,9 @@ class SweepOptions:
     vary: Sequence[str]
     line: str | None  # None without --line, "" for the default values
     plane: str | None
+    subsets: bool
     split: str
-    images: int
+    images: int | None  # None without --images
     seed: int
     title: str
 
@@ -67,8 +67,9 @@ class SweepOptions:
 )
 @option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
 @option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
+@option("--subsets", is_flag=True, help="every subset of the experts; of more than eight, prefixes of seeded orders")
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
-@option("--images", type=int, default=128, show_default=True, help="images of each task, 0 for all")
+@option("--images", type=int, help="images of each task, 0 for all; by default 128, of --subsets 64")
 @option("--seed", type=int, default=0, help="the seed of the sampled images and of the order of experts")
 @option("--title", default="", help="the title of the sweep")
 @option("--stored", metavar="ID", help="continue a stored sweep")
@@ -77,7 +78,7 @@ class SweepOptions:
     metavar="OF=X",
     help="require at least X of the best point: out=0.8, in=0.6 or a task such as kana=0.7",
 )
-@option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
+@option("--best-by", type=click.Choice(("h", "in")), help="h: H-score, the default; in: in domain")
 @pause_sweep_option
 @option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
 @option(
@@ -96,7 +97,7 @@ def sweep(
     /,
     stored: str | None,
     subject_to: str | None,
-    best_by: str,
+    best_by: str | None,
     describe: bool,
     share: tuple[int, int] | None,
     store: Path | None,
@@ -108,18 +109,17 @@ def sweep(
     from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.sharing.evaluator_session import run_program_sweep
+    from merging.study.partners.packed_subsets import find_packed
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
-    from merging.study.sweeps.requirement import parse_requirement
-    from merging.study.sweeps.sweep_tables import estimate_cost
+    from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
 
     run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
-    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store))
+    stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store, SWEEP_KINDS))
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
     )
-    tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
-    requirement = parse_requirement(subject_to, tasks) if subject_to else None
+    requirement = _read_requirement(current_sweep, benchmark, subject_to, best_by)
     session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)  # CLIP: None
     if not stored:
         sweep_storage.store_sweep(current_sweep, run_store)
@@ -127,16 +127,17 @@ def sweep(
     if describe:
         print(encode_json({"id": current_sweep.id, "points": len(planned_points)}) if call.json else current_sweep.id)
         return DONE
-    if call.events is None and not call.json:
+    is_packed = current_sweep.kind == SUBSETS and find_packed(run_store, planned_points) is not None
+    if call.events is None and not call.json and not is_packed:
         if session is None:
-            _print_cost(estimate_cost(current_sweep, run_store, benchmark, planned_points, device))
+            _print_cost(current_sweep, run_store, benchmark, planned_points, device)
         else:
             print_stored_points(planned_points, session)
     compute_points: Callable[..., SweepOutcome] = partial(sweep_session.run_sweep, current_sweep, run_store, benchmark)
     if session is not None:
         compute_points = partial(run_program_sweep, current_sweep, session)
     compute_points = partial(compute_points, share=share or sweep_session.WHOLE_SWEEP)
-    code = _compute_missing(call, compute_points, current_sweep, device)
+    code = DONE if is_packed else _compute_missing(call, compute_points, current_sweep, device)
     if code != DONE:
         return code
     if share:
@@ -144,16 +145,38 @@ def sweep(
     if session is not None:
         print_points(current_sweep, planned_points, session, call.json)
         return DONE
-    rows, answers = _read_points(current_sweep, planned_points, run_store, benchmark)
-    _print_sweep(call, current_sweep, rows, answers, requirement, best_by)
+    if current_sweep.kind == SUBSETS:
+        _print_subsets(call, current_sweep, run_store, benchmark)
+    else:
+        _print_sweep(call, current_sweep, planned_points, run_store, benchmark, requirement, best_by or "h")
     if not call.json:
         print(f"Sweep {current_sweep.id} is stored in {run_store.root}")
     return DONE
 
 
-def _print_cost(cost: SweepCost) -> None:
-    source = estimate_basis(cost.known, "point")
-    print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
+def _read_requirement(
+    sweep: Sweep, benchmark: Benchmark, subject_to: str | None, best_by: str | None
+) -> Requirement | None:
+    """What the best point must meet. Raises UsageError if the sweep, of subsets, has no single best point."""
+    from merging.study.sweeps.requirement import parse_requirement
+    from merging.study.sweeps.sweep import SUBSETS
+
+    if sweep.kind == SUBSETS and (subject_to or best_by):
+        raise UsageError(["Subsets are compared by every score; leave --subject-to and --best-by out."])
+    tasks = sweep.sample.tasks or [task.key for task in benchmark.tasks]
+    return parse_requirement(subject_to, tasks) if subject_to else None
+
+
+def _print_cost(
+    sweep: Sweep, store: Store, benchmark: Benchmark, planned_points: Sequence[NamedPoint], device: str
+) -> None:
+    from merging.study.sweeps.sweep_tables import estimate_cost
+
+    cost = estimate_cost(sweep, store, benchmark, planned_points, device)
+    source = estimate_basis(cost.known, sweep.unit)
+    print(
+        f"{cost.points} {sweep.unit}s, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True
+    )
 
 
 def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sweep: Sweep, device: str) -> int:
@@ -164,11 +187,12 @@ def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sw
     except Paused:
         raise
     except Cancelled:
-        print(f"Stopped; the computed points are stored. `sweep --stored {sweep.id}` continues the sweep.")
+        print(f"Stopped; the computed {sweep.unit}s are stored. `sweep --stored {sweep.id}` continues the sweep.")
         return CANCELLED
     if outcome.paused:
         print(
-            f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` continues the sweep."
+            f"Paused at {outcome.stored} of {outcome.points} {sweep.unit}s; "
+            f"`sweep --stored {sweep.id}` continues the sweep."
         )
         return PAUSED
     return DONE
@@ -176,11 +200,33 @@ def _compute_missing(call: Call, compute_points: Callable[..., SweepOutcome], sw
 
 def _print_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
     """Print that the points of a share are stored; ``sweep --stored`` shows the table of all points."""
-    sentence = (
-        f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
-    )
+    shown = f"`sweep --stored {sweep.id}` shows all {sweep.unit}s."
+    sentence = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; {shown}"
     print(encode_json({"id": sweep.id, "share": list(share)}) if call.json else sentence)
     return DONE
+
+
+def _print_subsets(call: Call, sweep: Sweep, store: Store, benchmark: Benchmark) -> None:
+    """Print the best subset of each size; as JSON every accuracy, the losses and the Shapley values."""
+    from merging.study.partners.best_subsets import best_table
+    from merging.study.partners.shapley import shapley_table
+    from merging.study.partners.stored_subsets import read_subsets
+    from merging.study.partners.who_hurts import AMONG_ALL, IN_PAIRS, loss_table
+
+    measured = read_subsets(sweep, store, benchmark)
+    if call.json:
+        accuracies = [{"subset": names, "accuracy": by_task} for names, by_task in measured.accuracy.items()]
+        losses = {among: loss_table(measured, among).to_dict("records") for among in (IN_PAIRS, AMONG_ALL)}
+        values = shapley_table(measured).to_dict("records")
+        print(encode_json({"id": sweep.id, "subsets": accuracies, "losses": losses, "shapley": values}))
+        return
+    rows = best_table(measured).to_dict("records")
+    lines = [
+        (row["metric"], str(row["size"]), f"{100 * row['chosen']:.1f} %", row["subset"] or "pretrained") for row in rows
+    ]
+    print(format_columns([("best by", "experts", "score", "subset"), *lines]))
+    images = sum(map(measured.count_images, measured.tasks))
+    print(f"n = {images:,} images of the {sweep.split} half, by which the subsets are chosen.")
 
 
 def _read_points(
@@ -197,7 +243,13 @@ def _read_points(
 
 
 def _print_sweep(
-    call: Call, sweep: Sweep, rows: pd.DataFrame, answers: Answers, requirement: Requirement | None, best_by: str
+    call: Call,
+    sweep: Sweep,
+    planned_points: Sequence[NamedPoint],
+    store: Store,
+    benchmark: Benchmark,
+    requirement: Requirement | None,
+    best_by: str,
 ) -> None:
     """Print every point, and the best point that meets the requirement with its lead over the others."""
     from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
@@ -205,6 +257,7 @@ def _print_sweep(
     from merging.study.sweeps.best_points import compare_with_best, name_points
     from merging.study.sweeps.sweep_tables import average_rows
 
+    rows, answers = _read_points(sweep, planned_points, store, benchmark)
     means = average_rows(rows)
     if requirement:
         means = requirements.judge_points(rows, means, requirement, answers)
@@ -235,12 +288,18 @@ def _print_sweep(
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     """The sweep that the options describe. Raises UsageError if they name no recipe."""
+    from merging.study.partners import subsets
     from merging.study.sweeps import sweep_target as axes
-    from merging.study.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
+    from merging.study.sweeps.sweep import DEFAULT_IMAGES, LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
+    if options.subsets:
+        if len(recipes) > 1 or options.vary or options.line is not None or options.plane:
+            raise UsageError(["--subsets takes one recipe, and no --vary, --line or --plane."])
+        images = subsets.DEFAULT_IMAGES if options.images is None else options.images
+        return subsets.plan_subsets(recipes[0], images, options.seed, options.split, title=options.title)
     axis_texts = [word.partition("=") for word in options.vary]
     sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES
@@ -257,7 +316,7 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         axes=sweep_axes,
         kind=kind,
         split=options.split,
-        images=options.images,
+        images=DEFAULT_IMAGES if options.images is None else options.images,
         seed=options.seed,
         title=options.title,
     )

@@ -20,7 +20,7 @@ from merging.sharing.catalog.folder_walk import Entries, is_folder, resolve_type
 if TYPE_CHECKING:
     from merging.models.checkpoint import Checkpoint
 
-BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "sweeps"}  # folders of a benchmark without models
+BENCHMARK_FOLDERS = {"data", "runs", "measured", "points", "subsets", "sweeps"}  # folders of a benchmark without models
 CACHE_FOLDERS = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
 SHARD_PATTERN = re.compile(r"(.+)-\d{5}-of-\d{5}(\.[a-z]+)")  # the name of its index lacks the numbers
 # Files that trainers and libraries write beside the weights in a model's folder.

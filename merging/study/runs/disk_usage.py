@@ -14,6 +14,7 @@ KIND_OF_FOLDER = {  # folder of the store -> kind of content
     "by_benchmark": TABLES,  # scored on other benchmarks
     "measured": "measurements",
     "points": "points of sweeps",
+    "subsets": "measured subsets of teams",
     "features": "features of images, stored for later",
     "uploads": "uploads",
     "exports": "exports",

@@ -28,10 +28,14 @@ WRITER_THREADS = 8  # threads that store the workers' points, which mostly wait 
 
 
 class PointComputation(NamedTuple):
-    """Functions that compute a point, with facts about it, in this process, and make the request to a worker."""
+    """Functions that compute a point, with facts about it, in this process, and make the request to a worker.
+
+    ``unit`` is what a point is in words.
+    """
 
     compute_point: Callable[[NamedPoint, Context], tuple[Point, Plain]]
     make_request: Callable[[NamedPoint], Plain]
+    unit: str = "point"
 
 
 def compute_points(
@@ -53,7 +57,9 @@ def compute_points(
     stored_count = total - len(missing)
 
     def compute(planned: NamedPoint, number: int, part_context: Context) -> tuple[Point, Plain]:
-        return computation.compute_point(planned, part_context.with_phase(f"Point {number} of {total}"))
+        return computation.compute_point(
+            planned, part_context.with_phase(f"{computation.unit.capitalize()} {number} of {total}")
+        )
 
     tasks = [
         WorkerTask(
@@ -75,7 +81,7 @@ def compute_points(
         def read_answer(_: WorkerTask, answer: Plain) -> tuple[Point, Plain]:
             return Point.from_plain(answer), dict(answer["about"])
 
-        task_map = TaskMap(POINT, context, read_answer, store_answer, total=total)
+        task_map = TaskMap(POINT, context, read_answer, store_answer, total=total, noun=computation.unit)
         task_map.is_stored = lambda task: points.find_point(store, task.name) is not None
         try:
             failures = task_map.run(tasks, workers)

@@ -1,7 +1,8 @@
 """Sweeps: recipes, the values to vary in them, and the images of the evaluation.
 
-There are three kinds. "values" varies one or two numbers of one or more recipes. "line" interpolates from the
+There are four kinds. "values" varies one or two numbers of one or more recipes. "line" interpolates from the
 pretrained model through the merged model of each recipe: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
+"subsets" merges subsets of a recipe's experts; a subset is the number whose bit j (from 0) stands for expert j.
 As a number, a ``line`` is the index of a recipe, whose points are one curve, in sweeps of every kind.
 """
 
@@ -29,8 +30,9 @@ from merging.study.sweeps import sweep_target as axes  # each axis varies one ta
 from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep_target import ALPHA, LAMBDA
 
-VALUES, LINE, PLANE = "values", "line", "plane"
-SWEEP_KINDS = (VALUES, LINE, PLANE)
+VALUES, LINE, PLANE, SUBSETS = "values", "line", "plane", "subsets"
+AXIS_KINDS = (VALUES, LINE, PLANE)  # the kinds whose values are numbers to compare along axes
+SWEEP_KINDS = (*AXIS_KINDS, SUBSETS)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
 # This field of a recipe is not part of a sweep's id at its default, so sweeps older than the field keep their ids.
 FIELD_AT_DEFAULT = ("count_dead_params", False)
@@ -40,7 +42,10 @@ MAX_POINTS, MAX_POINTS_ALONE = 20_000, 1000  # of a sweep; the second for a new 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A target and its values in ascending order. On a line the target is "alpha", in a plane an expert's name."""
+    """A target and its values in ascending order.
+
+    On a line the target is "alpha", in a plane an expert's name, of subsets "subset".
+    """
 
     target: str
     values: tuple[float, ...]
@@ -52,7 +57,8 @@ class SweepPoint:
 
     ``recipe`` is the recipe with the point's values; on a line and in a plane it is the recipe of the whole merge.
     ``terms`` are pairs of a coefficient and the model that it scales, an expert's name or "merged"; None if the merged
-    model itself is evaluated. ``values`` are empty for the merge that is marked in a plane.
+    model itself is evaluated, and none for the pretrained model, the empty subset. ``values`` are empty for the merge
+    that is marked in a plane.
     """
 
     line: int
@@ -104,8 +110,9 @@ class Sweep:
         if not 1 <= len(self.recipes) <= MAX_RECIPES:
             raise RecipeError(f"A sweep has 1 to {MAX_RECIPES} recipes; got {len(self.recipes)}.")
         self._check_shape()
+        most_values = MAX_POINTS if self.kind == SUBSETS else axes.MAX_VALUES
         checked = [
-            Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound)))
+            Axis(axis.target, axes.check_values(axis.values, bound, self._axis_name(axis, bound), most_values))
             for axis, bound in zip(self.axes, self.bounds, strict=True)
         ]
         object.__setattr__(self, "axes", tuple(checked))
@@ -124,7 +131,7 @@ class Sweep:
             )
 
     def _check_shape(self) -> None:
-        counts = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
+        counts = {VALUES: (1, 2), LINE: (1,), PLANE: (2,), SUBSETS: (1,)}[self.kind]
         if len(self.axes) not in counts:
             raise RecipeError(
                 f"A sweep of kind {self.kind} varies {' or '.join(map(str, counts))}; got {len(self.axes)}."
@@ -135,7 +142,9 @@ class Sweep:
             raise RecipeError("A sweep of two things takes one recipe; several are compared along one axis.")
         if self.kind == LINE and (per_task := [recipe.text() for recipe in self.recipes if recipe.per_task]):
             raise RecipeError(f"{per_task[0]} gives one model per task, so there is no line through it.")
-        if self.kind != VALUES and (adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]):
+        if self.kind == SUBSETS and (len(self.recipes) > 1 or self.axes[0].target != axes.SUBSET):
+            raise RecipeError(f"A sweep of subsets takes one recipe and varies {axes.SUBSET!r}.")
+        if self.kind in (LINE, PLANE) and (adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]):
             raise RecipeError(f"A {self.kind} varies weights only; remove the adapt on top of the model: {adapted[0]}.")
 
     @property
@@ -146,14 +155,12 @@ class Sweep:
             return ""
         return (
             f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
-            "so another point may be the best on images that it has not learned from. Let it learn from training "
-            "images instead, as with test_data: {split: exemplars}."
+            f"so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
+            "training images instead, as with test_data: {split: exemplars}."
         )
 
     def _axis_name(self, axis: Axis, bound: Bound) -> str:
-        return (
-            axis.target if self.kind == VALUES else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"
-        )
+        return f"{bound.label} of {axis.target}" if self.kind == PLANE else axis.target
 
     @cached_property
     def bounds(self) -> tuple[Bound, ...]:
@@ -163,6 +170,8 @@ class Sweep:
         if self.kind == VALUES:
             return tuple(axes.find_target(self.recipes, axis.target).bound for axis in self.axes)
         names = [name for name, _ in self.recipes[0].experts]
+        if self.kind == SUBSETS:
+            return (axes.bound_subsets(len(names)),)
         for axis in self.axes:
             if axis.target not in names:
                 raise RecipeError(
@@ -178,7 +187,14 @@ class Sweep:
             return ("Interpolation α (0 pretrained, 1 merged)",)
         if self.kind == PLANE:
             return tuple(f"Coefficient of {axis.target}" for axis in self.axes)
+        if self.kind == SUBSETS:
+            return tuple(bound.label for bound in self.bounds)
         return tuple(axes.find_target(self.recipes, axis.target).title for axis in self.axes)
+
+    @property
+    def unit(self) -> str:
+        """What a point of the sweep is, in words."""
+        return "subset" if self.kind == SUBSETS else "point"
 
     @property
     def sample(self) -> PointSample:
@@ -191,10 +207,11 @@ class Sweep:
 
     @cached_property
     def points(self) -> tuple[SweepPoint, ...]:
-        """Every point in the order of computation: coarse first, so that a curve is visible early."""
+        """Every point in the order of computation, so that a curve, or pairs of experts, are visible early."""
+        combinations = list(self._combine_values())
         points = [
             self._make_point(line, recipe, values)
-            for values in _order_coarse_first(list(self._combine_values()))
+            for values in (_order_coarse_first(combinations) if self.kind != SUBSETS else self._order_subsets())
             for line, recipe in enumerate(self.recipes)
         ]
         return (*points, *self._list_plane_merge())
@@ -202,6 +219,10 @@ class Sweep:
     def _make_point(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
         if self.kind == LINE:
             return SweepPoint(line, values, recipe, ((values[0], "merged"),))
+        if self.kind == SUBSETS:
+            if names := axes.list_members([name for name, _ in recipe.experts], int(values[0])):
+                return SweepPoint(line, values, axes.choose_experts(recipe, names))
+            return SweepPoint(line, values, replace(recipe, adapt=None), ())  # without modules that all experts teach
         if self.kind == PLANE:
             terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
             return SweepPoint(line, values, recipe, terms)
@@ -213,10 +234,17 @@ class Sweep:
         """In a plane, the merge of the two experts, whose coefficients are fitted after merging; otherwise empty."""
         if self.kind != PLANE or self.recipes[0].per_task:
             return ()
-        recipe, names = self.recipes[0], {axis.target for axis in self.axes}
-        pair = tuple((name, reference) for name, reference in recipe.experts if name in names)
-        recipe = replace(recipe, experts=pair, data_files=recipe.data_files.of_experts(names), title="")
-        return (SweepPoint(0, (), recipe),)
+        return (SweepPoint(0, (), axes.choose_experts(self.recipes[0], {axis.target for axis in self.axes})),)
+
+    def _order_subsets(self) -> list[tuple[float, ...]]:
+        """Subsets that lack at most one expert, then those of up to two, then the others by size."""
+        count = len(self.recipes[0].experts)
+
+        def rank(value: float) -> tuple[int, int, float]:
+            size = int(value).bit_count()
+            return (0 if size > count - 2 else 1 if size < 3 else 2), size, value
+
+        return [(value,) for value in sorted(self.axes[0].values, key=rank)]
 
     @cached_property
     def id(self) -> str:

@@ -38,7 +38,7 @@ from merging.study.sweeps import points
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.point_computation import STAGES, PointComputation, compute_points
 from merging.study.sweeps.points import Identity, Point, PointSample, SampledBenchmark
-from merging.study.sweeps.sweep import NamedPoint, Sweep, SweepPoint
+from merging.study.sweeps.sweep import SUBSETS, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
@@ -112,7 +112,9 @@ class SweepSession:
                 raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
         for key in sweep.sample.tasks:
             self.benchmark.find_task(key)
-        return [self.plan_point(point) for point in sweep.points]
+        planned = [self.plan_point(point) for point in sweep.points]
+        # The scores of a run may lack its answers to single images, which the tables of subsets need.
+        return [replace(point, run_id="") for point in planned] if sweep.kind == SUBSETS else planned
 
     def plan_point(self, point: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
@@ -315,7 +317,10 @@ def run_sweep(
 
     for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, point_context = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
+    computation, point_context = (
+        PointComputation(session.compute, session.request, sweep.unit),
+        replace(context, warn=warn_once),
+    )
     try:
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:
@@ -328,11 +333,9 @@ def run_sweep(
         return SweepOutcome(len(known_points.read_points()), len(planned_points), True)
     if failures:
         name, reason = next(iter(failures.items()))
-        values = next(
-            _describe_point(sweep, planned_point.point) for planned_point in missing if planned_point.name == name
-        )
+        values = next(_describe_point(sweep, planned.point) for planned in missing if planned.name == name)
         raise MergingError(
-            f"{len(failures)} of {len(planned_points)} points could not be computed; the others are stored. "
+            f"{len(failures)} of {len(planned_points)} {sweep.unit}s could not be computed; the others are stored. "
             f"{values}: {reason}"
         )
     return SweepOutcome(len(planned_points), len(planned_points), False)
@@ -356,5 +359,7 @@ def list_sweep_doubts(sweep: Sweep, session: SweepSession) -> list[str]:
 
 
 def _describe_point(sweep: Sweep, point: SweepPoint) -> str:
+    if sweep.kind == SUBSETS:
+        return " + ".join(name for name, _ in point.recipe.experts) if point.terms is None else PRETRAINED
     values = zip(sweep.axes, point.values, strict=False)
     return ", ".join(f"{axis.target} {value:g}" for axis, value in values) or "the merge"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from merging.base.files.disk import STORE_REMEDY, exists_on_shared_disk, explain
 from merging.base.files.records import write_text
 from merging.base.files.short_digest import SHORT_DIGEST
 from merging.study.runs.run_store import Store
-from merging.study.sweeps.sweep import Sweep
+from merging.study.sweeps.sweep import AXIS_KINDS, Sweep
 
 FOLDER, SEAL = "sweeps", "# sha256: "
 
@@ -86,11 +86,12 @@ def _parse_sweep(path: Path, state: tuple[int, ...]) -> Sweep | None:
     return sweep
 
 
-def list_sweeps(store: Store) -> Mapping[str, Sweep]:
-    """Every sweep that can be read, by id: own ones, newest first, then precomputed ones by title."""
+def list_sweeps(store: Store, kinds: Collection[str] = AXIS_KINDS) -> Mapping[str, Sweep]:
+    """Every sweep of these kinds that can be read, by id: own ones, newest first, then precomputed ones by title."""
     own_sweeps, *libraries = (_list_folder(folder, store) for folder in _folders(store))
     precomputed = [pair for library in libraries for pair in library.items() if pair[0] not in own_sweeps]
-    return own_sweeps | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
+    listed = own_sweeps | dict(sorted(precomputed, key=lambda pair: (pair[1].title, pair[0])))
+    return {sweep_id: sweep for sweep_id, sweep in listed.items() if sweep.kind in kinds}
 
 
 def _list_folder(folder: Path, store: Store) -> dict[str, Sweep]:

@@ -18,7 +18,7 @@ from merging.study.score_table import MEAN
 from merging.study.sweeps import points
 from merging.study.sweeps.known_points import list_absent
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep
+from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, drop_repeated, plan_sweep
 from merging.tasks.context import QUIET
 
@@ -67,7 +67,9 @@ def estimate_cost(
     runs = store.list_runs()
     seconds, is_known = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
-        seconds_each, has_times = _seconds_per_point(session, recipe, sweep.kind != VALUES, images, earlier_facts, runs)
+        seconds_each, has_times = _seconds_per_point(
+            session, recipe, sweep.kind in (LINE, PLANE), images, earlier_facts, runs
+        )
         is_known &= has_times
         seconds += seconds_each * sum(point.point.line == line for point in missing)
     return SweepCost(

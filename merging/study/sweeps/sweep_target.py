@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -17,10 +17,12 @@ from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.unlabeled_images import TestData
 
 EXPERTS, EXEMPLARS, TEST_DATA = "experts", "exemplars", "test_data"
+SUBSET = "subset"  # the target of a sweep of subsets
 SAMPLING_SETTINGS: dict[str, type[Params]] = {EXEMPLARS: Exemplars, TEST_DATA: TestData}  # settings of sampled images
 NUMBER_KINDS = ("real", "integer")
 MAX_PROPOSED_STEPS = 16  # the most steps between proposed values
 MAX_VALUES = 201  # the most values along one axis
+MAX_SUBSET_EXPERTS = 27  # of the next larger team more than 1,000 subsets are measured, the most points of a sweep
 # The targets of lines and planes, which combine weights instead of varying recipes.
 ALPHA = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
@@ -130,6 +132,25 @@ def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
     )
 
 
+def bound_subsets(count: int) -> Bound:
+    """The bound of the subsets of ``count`` experts. Raises RecipeError for fewer than two or too many experts."""
+    if not 2 <= count <= MAX_SUBSET_EXPERTS:
+        raise RecipeError(f"Subsets are taken of 2 to {MAX_SUBSET_EXPERTS} experts; the recipe has {count}.")
+    words = "The experts that are merged, as a number: 1 for the first, 2 for the second, 4 for the third and so on."
+    return Bound(kind="integer", default=2**count - 1, label="Subset", help=words, low=0, high=2**count - 1)
+
+
+def list_members(names: Sequence[str], subset: int) -> tuple[str, ...]:
+    """The names whose bit is set in ``subset``, in their order."""
+    return tuple(name for index, name in enumerate(names) if subset >> index & 1)
+
+
+def choose_experts(recipe: Recipe, names: Collection[str]) -> Recipe:
+    """The recipe on the experts of these names only, without its title."""
+    chosen = tuple((name, reference) for name, reference in recipe.experts if name in names)
+    return replace(recipe, experts=chosen, data_files=recipe.data_files.of_experts(names), title="")
+
+
 def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
     """The recipe with another value of the target, without its title. ``seed`` orders the experts.
 
@@ -139,11 +160,8 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     plain = recipe.to_plain() | {"title": ""}
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
-        remaining = [recipe.experts[index] for index in sorted(order)]
-        smaller = replace(
-            recipe, experts=tuple(remaining), data_files=recipe.data_files.of_experts(name for name, _ in remaining)
-        )
-        return Recipe.from_plain(smaller.to_plain() | {"title": ""})
+        smaller = choose_experts(recipe, {recipe.experts[index][0] for index in order})
+        return Recipe.from_plain(smaller.to_plain())
     owner, _, name = target.rpartition(".")
     if owner in SAMPLING_SETTINGS:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})
@@ -212,14 +230,14 @@ def parse_values(text: str, name: str) -> tuple[float, ...]:
         ) from None
 
 
-def check_values(values: Sequence[float], bound: Bound, name: str) -> tuple[float, ...]:
-    """The distinct values in ascending order. Raises ParameterError for one outside the bound, or fewer than two."""
+def check_values(values: Sequence[float], bound: Bound, name: str, most: int = MAX_VALUES) -> tuple[float, ...]:
+    """The 2 to ``most`` distinct values in ascending order. Raises ParameterError for others, and outside the bound."""
     for value in values:
         if not bound.accepts(_to_bound_type(bound, value)):
             raise ParameterError(f"{name} must be {bound.describe()}. Got {value:g} instead.")
     distinct = tuple(sorted({float(value) for value in values}))
-    if not 2 <= len(distinct) <= MAX_VALUES:
-        raise ParameterError(f"{name} takes 2 to {MAX_VALUES} different values; got {len(distinct)}.")
+    if not 2 <= len(distinct) <= most:
+        raise ParameterError(f"{name} takes 2 to {most} different values; got {len(distinct)}.")
     return distinct
 
 

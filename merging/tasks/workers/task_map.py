@@ -44,6 +44,7 @@ class TaskMap(Generic[A]):
     total: int = 0
     folder: Path | None = None
     describe_remains: Callable[[], str] | None = None
+    noun: str = ""  # what a task is in words, by default that of its kind
     _failures: dict[str, MergingError] = field(default_factory=dict, init=False)
     _done: int = field(default=0, init=False)
     _paused: bool = field(default=False, init=False)
@@ -59,7 +60,7 @@ class TaskMap(Generic[A]):
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
         assert kind.writes_to_store == (self.folder is not None)
-        self._noun, self._stored, self._done = kind.noun, kind.stored, self.total - len(tasks)
+        self._noun, self._stored, self._done = self.noun or kind.noun, kind.stored, self.total - len(tasks)
         if not tasks or workers is None:
             self._compute_here(tasks)
         elif self.folder is None:
@@ -137,6 +138,7 @@ class TaskMap(Generic[A]):
                 self._accept(task, answer)
 
         fan = FanOut(self.kind, workers, handle_reply, self._fail, self.context, self.total, self._done)
+        fan.noun = self._noun
         try:
             fan.run(self._find_missing_tasks(tasks), sum(task.work for task in tasks))
         except WorkersGone as gone:

@@ -74,6 +74,7 @@ from viz_tables.learning import (
 from viz_tables.lessons import class_answers, guess_cells, guess_choice, guess_curve, guess_number, guess_order
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor
 from viz_tables.network import network_map
+from viz_tables.partners import best_subsets, partner_losses, shapley_matrix, shapley_waterfall
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage, run_plane
@@ -91,6 +92,7 @@ from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tas
 
 __all__ = [
     "accuracy_steps",
+    "best_subsets",
     "class_answers",
     "coefficient_map",
     "coefficient_steps",
@@ -156,6 +158,7 @@ __all__ = [
     "network_map",
     "pair_depth",
     "pair_matrix",
+    "partner_losses",
     "plugin_arrows",
     "preview_change",
     "rank_truncation",
@@ -169,6 +172,8 @@ __all__ = [
     "saliency_tensor",
     "score_letters",
     "seed_spread",
+    "shapley_matrix",
+    "shapley_waterfall",
     "sign_histogram",
     "sign_layers",
     "storage",

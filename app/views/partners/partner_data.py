@@ -1,0 +1,134 @@
+"""Data of the Partners page: the chosen chain, its sweep of subsets, and the tables of the charts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import streamlit as st
+
+from app.reading import page_data, sweeps
+from app.reading.figures import cache_table
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks.image_draws import CHOOSING, REPORTING
+from merging.recipes.recipe import Recipe
+from merging.study.partners.best_subsets import best_table, choose_best, list_chosen
+from merging.study.partners.shapley import shapley_table
+from merging.study.partners.stored_subsets import collect_subsets
+from merging.study.partners.subsets import DEFAULT_IMAGES, MeasuredSubsets, plan_subsets
+from merging.study.partners.who_hurts import AMONG_ALL, loss_table, order_experts
+from merging.study.sweeps.sweep import Sweep, with_absolute_paths
+from viz.figure_text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OFFERED = ("task_arithmetic", "weight_averaging", "ties", "task_arithmetic_lwptv", "tsv_m")  # presets, first of all
+IMAGE_COUNTS = (DEFAULT_IMAGES, 16, 32, 128, 0)
+
+
+@dataclass(frozen=True)
+class Team:
+    """A chain on a team of experts, and what is measured of its subsets with ``sweep``."""
+
+    sweep: Sweep
+
+    @classmethod
+    def of_chain(cls, recipe: Recipe, images: int) -> Team:
+        """The chain on ``images`` of each data set. Raises RecipeError for fewer than two experts, or too many."""
+        return cls(_plan(replace(with_absolute_paths(recipe, Path.cwd()), title=""), images))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The chain on all experts."""
+        return self.sweep.recipes[0]
+
+    @cached_property
+    def stored(self) -> Stored:
+        """What is stored so far. Raises CheckpointError if a file is missing."""
+        return _read_stored(self.sweep)
+
+    @property
+    def measured(self) -> MeasuredSubsets:
+        """The answers so far. Raises CheckpointError if a file is missing."""
+        return self.stored.measured
+
+    @cached_property
+    def report_sweep(self) -> Sweep | None:
+        """The sweep that scores the best subsets on all images of the reporting half; None until they are known."""
+        if not self.measured.complete:
+            return None
+        return _plan(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.measured))))
+
+    @cached_property
+    def report(self) -> Stored | None:
+        """The answers on the reporting half; None until all of them are there."""
+        stored = None if self.report_sweep is None else _read_stored(self.report_sweep)
+        return stored if stored and stored.measured.complete else None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether subsets are being measured, on either half."""
+        jobs = [sweeps.sweep_job(sweep) for sweep in (self.sweep, self.report_sweep) if sweep is not None]
+        return any(job is not None and job.is_live for job in jobs)
+
+    @property
+    def note(self) -> str:
+        """The sentence on images and devices under every chart."""
+        sample = self.sweep.sample.normalize_on(page_data.benchmark())
+        images = f"{sample.images} images" if sample.images else "all images"
+        return (
+            f"{len(self.measured.right)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each "
+            f"data set's choosing half (seed {sample.seed}), on {clean_text(self.measured.device, 80)}."
+        )
+
+
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Recipe: hash})
+def _plan(recipe: Recipe, images: int, split: str = CHOOSING, subsets: tuple[int, ...] | None = None) -> Sweep:
+    return plan_subsets(recipe, images, split=split, subsets=subsets)
+
+
+class Stored(NamedTuple):
+    """The answers so far, and the ``key`` of tables about them: a digest of the store and of all points' names."""
+
+    key: str
+    measured: MeasuredSubsets
+
+
+def _read_stored(sweep: Sweep) -> Stored:
+    points = sweeps.sweep_points(sweep)
+    names = [point.name for point in points.planned_points], list(points.points)
+    key = short_digest(json.dumps([str(page_data.store().root), sweep.id, *names]))
+    return Stored(key, _collect(key, sweep, points))
+
+
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _collect(key: str, _sweep: Sweep, _points: sweeps.SweepPoints) -> MeasuredSubsets:
+    store, on_benchmark = page_data.store(), page_data.benchmark()
+    return collect_subsets(_sweep, store, on_benchmark, _points.planned_points, _points.points)
+
+
+@cache_table
+def read_losses(key: str, among: str, _measured: MeasuredSubsets) -> pd.DataFrame:
+    """The losses of every task by every expert, see ``loss_table``."""
+    return loss_table(_measured, among)
+
+
+@cache_table
+def read_values(key: str, _measured: MeasuredSubsets) -> pd.DataFrame:
+    """The Shapley values, see ``shapley_table``."""
+    return shapley_table(_measured)
+
+
+@cache_table
+def read_best(key: str, report_key: str, _measured: MeasuredSubsets, _report: MeasuredSubsets | None) -> pd.DataFrame:
+    """The best subset of each size, see ``best_table``."""
+    return best_table(_measured, _report)
+
+
+def order_team(team: Team) -> list[str]:
+    """The experts in the order of the clustering of their losses among all, in every chart of the page."""
+    return order_experts(read_losses(team.stored.key, AMONG_ALL, team.measured), team.measured.experts)
