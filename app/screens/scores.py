@@ -16,6 +16,7 @@ from app.views.scores import (
     experiment_link,
     imported_chart,
     plugin_matrix,
+    robustness_view,
     stored_size,
     training_view,
     unknown_task,
@@ -27,8 +28,8 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNS, PLUGIN, ABLATIONS, TRAINING = "runs", "plug-in matrix", "ablations", "training"
-VIEWS = (RUNS, PLUGIN, ABLATIONS, TRAINING)
+RUNS, PLUGIN, ABLATIONS, CORRUPTED, TRAINING = "runs", "plug-in matrix", "ablations", "corrupted images", "training"
+VIEWS = (RUNS, PLUGIN, ABLATIONS, CORRUPTED, TRAINING)
 MAX_FIRST_RUNS = 6  # runs shown at first if none is chosen
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN_WIDTH, KIND_WIDTH, PER_TASK_KIND_WIDTH, COUNT_WIDTH, RUN_ID_WIDTH = 175, 80, 145, 52, 103  # of the columns, px
@@ -150,6 +151,8 @@ elif scored := page_data.scored_runs(stored):
         plugin_matrix.draw_view(scored, stored)
     elif view == ABLATIONS:
         ablation_views.draw_view(scored, stored)
+    elif view == CORRUPTED:
+        robustness_view.draw_view(scored)
     elif view == TRAINING:
         training_view.draw_view()
     else:

@@ -1,0 +1,136 @@
+"""The view of Scores on corrupted images: accuracy by severity, and what runs lose relative to intact images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import streamlit as st
+
+from app import page_text
+from app.reading import measurements, score_tables
+from app.session import address, run_choice
+from app.widgets import chart_view, page_parts, run_picker
+from app.widgets.jobs import measure_button
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.runs.run import Run
+from viz.figure_text import span
+
+if TYPE_CHECKING:
+    from merging.study.analysis.measurement_store import StoredMeasurement
+
+HALVES = {"reporting half": "", "choosing half": "_choosing"}
+DOMAINS = {"In domain": IN_DOMAIN, "Out of domain": OUT_OF_DOMAIN}
+MAX_FIRST_RUNS = 4  # runs shown at first if none is chosen
+ALL_KINDS = "all"  # the name, in tables, of the mean over all kinds of corruption
+KIND_TITLES = {ALL_KINDS: "Mean of all kinds", "noise": "Noise", "blur": "Blur", "contrast": "Less contrast"}
+KIND_TITLES |= {"JPEG": "JPEG", "pixelation": "Pixelation"}
+OFFER = "Accuracy on corrupted images has not been measured for"
+NOTE = (
+    "Relative loss: 1 − A/A₀, where A₀ is the accuracy on intact images and A the mean over the five kinds of "
+    "corruption and five severities; a model that was poor before has less to lose. All models answer the same "
+    "n = {n} images per data set of the {half}, sampled with seed {seed}; accuracies are means over data sets, with "
+    "95% intervals over images ({resamples:,} resamples, losses paired by image). The severities are those of {source}. "
+    "The experts answer their own tasks only. {origin}"
+)
+SOURCES = {True: "CIFAR-10-C", False: "ImageNet-C"}  # by whether the images are small
+
+
+def draw_view(runs: Sequence[Run]) -> None:
+    """Draw the pickers, the chart by severity, the table of losses, and what is missing."""
+    by_id = {run.id: run for run in runs}
+    with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
+        suffix = page_parts.pick_label("Images", HALVES, address.CORRUPTED_HALF, width=180)
+        over = page_parts.pick_label("Data sets", DOMAINS, address.CORRUPTED_DOMAIN, width=180)
+    key = f"{measurements.ROBUSTNESS}{suffix}"
+    ready = [run.id for run in runs if measurements.find_measurement(key, run.id)]
+    chosen, missing_ids = run_choice.resolve_runs(list(by_id), (ready or list(by_id))[:MAX_FIRST_RUNS])
+    if missing_ids:
+        run_picker.draw_missing_runs(missing_ids, offers="This view shows runs that were evaluated.")
+    run_picker.draw_runs_picker(by_id, chosen, "robustness_runs")
+    if not chosen:
+        return
+    groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
+    for sentence in page_text.marks_in_words(groups[0]):
+        page_parts.draw_caution(sentence, st.caption)
+    stored = {run: found for run in groups[0] if (found := measurements.find_measurement(key, run.id))}
+    if stored:
+        references = measurements.find_measurement(f"{measurements.ROBUSTNESS_REFERENCES}{suffix}", groups[0][0].id)
+        _draw_results(stored, references, over)
+    if unmeasured := [run for run in groups[0] if run not in stored]:
+        measure_button.draw_missing(key, unmeasured, OFFER, list(stored.values()))
+    run_picker.draw_other_groups(groups)
+
+
+def _draw_results(stored: Mapping[Run, StoredMeasurement], references: StoredMeasurement | None, over: str) -> None:
+    rows, summary = (_join_models(stored, references, name) for name in ("severities", "summary"))
+    rows, summary = rows[rows["over"] == over], summary[summary["over"] == over]
+    note = _describe_images(list(stored.values()) + ([references] if references else []), summary)
+    if summary.empty:
+        st.info(f"No data set is {over} for these runs.")
+        return
+    st.markdown(_describe_losses(summary, over))
+    chart_view.draw_chart(
+        "corrupted_accuracy",
+        rows.assign(
+            corruption=rows["corruption"].map(KIND_TITLES), n=rows["run"].map(summary.groupby("run")["n"].first())
+        ),
+        name="scores_corrupted", runs=[run.id for run in stored], sources=list(stored), caption=note,
+    )  # fmt: skip
+    st.header("What each kind of corruption costs", anchor=False)
+    wide = summary.assign(loss=100 * summary["loss"]).pivot(index="run", columns="corruption", values="loss")
+    whole = summary[summary["corruption"] == ALL_KINDS].set_index("run")
+    table = pd.DataFrame(
+        {
+            "Model": whole["label"],
+            "Accuracy, corrupted": [_format_interval(row, "accuracy", "low", "high") for _, row in whole.iterrows()],
+            "Relative loss": [_format_interval(row, "loss", "loss_low", "loss_high") for _, row in whole.iterrows()],
+            **{KIND_TITLES[kind]: wide[kind] for kind in KIND_TITLES if kind != ALL_KINDS},
+        }
+    ).loc[list(dict.fromkeys(summary["run"]))]
+    number = {KIND_TITLES[kind]: st.column_config.NumberColumn(format="%.1f%%") for kind in list(KIND_TITLES)[1:]}
+    columns = {"Model": st.column_config.TextColumn(width=240, pinned=True), **number}
+    page_parts.draw_table(table, "Relative loss of every model by kind of corruption", columns)
+
+
+def _join_models(
+    stored: Mapping[Run, StoredMeasurement], references: StoredMeasurement | None, name: str
+) -> pd.DataFrame:
+    """A table of all models, with the columns run, label and kind."""
+    frames = [
+        measurements.measured_table(found, name).assign(run=run.id, label=page_text.title_with_note(run), kind="merge")
+        for run, found in stored.items()
+    ]
+    if references is not None:
+        rows = measurements.measured_table(references, name)
+        labels = rows["model"].map(score_tables.REFERENCE_NAMES)
+        frames.append(rows.assign(run=rows["model"], label=labels, kind=rows["model"]))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _describe_losses(summary: pd.DataFrame, over: str) -> str:
+    """Which run loses least and which most, in a sentence."""
+    rows = summary[(summary["corruption"] == ALL_KINDS) & (summary["kind"] == "merge")].sort_values("loss")
+    words = [
+        f"**{page_text.safe_text(row['label'], 60)}** {_format_interval(row, 'loss', 'loss_low', 'loss_high')}"
+        for _, row in rows.iloc[[0, -1]].iterrows()
+    ]
+    if len(rows) == 1:
+        return f"Of its accuracy {over}, corrupted images cost {words[0]}."
+    return f"Of the accuracy {over}, corrupted images cost {words[0]} (the least here) to {words[1]} (the most)."
+
+
+def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
+    """A share with its interval, in percent."""
+    return f"{100 * row[value]:.1f}% ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
+
+
+def _describe_images(found: Sequence[StoredMeasurement], summary: pd.DataFrame) -> str:
+    notes = found[0].notes
+    half = next(title for title in HALVES if title.startswith(str(notes["split"])))
+    return NOTE.format(
+        n=span((notes["fewest_images"], notes["images"])), half=half, seed=notes["seed"],
+        resamples=notes["resamples"], source=SOURCES[bool(notes["small"])],
+        origin=measure_button.origin_in_words(found),
+    )  # fmt: skip
