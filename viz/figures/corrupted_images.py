@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from viz import theme
@@ -38,8 +39,8 @@ def corrupted_accuracy(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """
     rows = series.require_finite_rows(table, "accuracy", empty_reason="no model has an accuracy")
     rows = rows.assign(x=rows["severity"].astype(float), point="")
-    ends = rows[[name for name in ("accuracy", "low", "high") if name in rows]]
-    span = [float(ends.min(axis=None)) - 0.02, float(ends.max(axis=None)) + 0.02]
+    ends = rows[[name for name in ("accuracy", "low", "high") if name in rows]].to_numpy(np.float64)
+    span = [float(np.nanmin(ends)) - 0.02, float(np.nanmax(ends)) + 0.02]
     axis = {"title": {"text": "Accuracy (%)"}, "tickformat": ".0%", "range": span, "nticks": 5}
     panels = [
         SweepPanel(kind, of_kind, "accuracy", HOVER, axis, caption=f"<b>{safe_text(kind, 24)}</b>")
@@ -54,14 +55,14 @@ def corrupted_accuracy(table: pd.DataFrame, *, runs: Names = None) -> Picture:
 
 def _draw_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     """Lines with intervals, dashed and in the color of their kind for reference models."""
-    style, line = theme.KINDS[str(rows["kind"].iloc[0])], {"width": 1.8}
+    style, fields = theme.KINDS[str(rows["kind"].iloc[0])], {"picks": (), "size": 6}
     if rows["kind"].iloc[0] == MERGE:
-        return {"size": 6, "line": line, "error_y": series.interval(rows, "accuracy", color, thickness=1)}
-    return {
-        "size": 6, "line": line | {"dash": "dash", "color": style.color},
+        return fields | {"line": {"width": 1.8}, "error_y": series.interval(rows, "accuracy", color, thickness=1)}
+    return fields | {
+        "line": {"width": 1.8, "dash": "dash", "color": style.color},
         "marker": {"symbol": style.symbol, "color": style.color},
         "error_y": series.interval(rows, "accuracy", style.color, thickness=1),
-    }  # fmt: skip
+    }
 
 
 def _describe(rows: pd.DataFrame) -> str:

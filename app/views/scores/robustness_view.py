@@ -31,8 +31,8 @@ NOTE = (
     "Relative loss: 1 − A/A₀, where A₀ is the accuracy on intact images and A the mean over the five kinds of "
     "corruption and five severities; a model that was poor before has less to lose. All models answer the same "
     "n = {n} images per data set of the {half}, sampled with seed {seed}; accuracies are means over data sets, with "
-    "95% intervals over images ({resamples:,} resamples, losses paired by image). The severities are those of {source}. "
-    "The experts answer their own tasks only. {origin}"
+    "95% intervals over images ({resamples:,} resamples, losses paired by image). The severities are those of "
+    "{source}. The experts answer their own tasks only. {origin}"
 )
 SOURCES = {True: "CIFAR-10-C", False: "ImageNet-C"}  # by whether the images are small
 
