@@ -43,13 +43,16 @@ PERCENT_COLUMNS = {  # title and px
     "h_score": ("H-score", 66),
     "normalized": ("Norm.", 60),
 }
+CORRUPTED_COLUMNS = {"corrupted": ("Corrupted", 84), "relative_loss": ("Rel. loss", 76)}
 
 
 def draw_numbers(table: pd.DataFrame) -> None:
     """The sortable table of the scatter."""
     st.header("Every average, with its interval", anchor=False)
-    rows = table[["label", "kind", *PERCENT_COLUMNS, "n_in", "n_out", "run"]].copy()
-    rows[list(PERCENT_COLUMNS)] *= 100
+    corrupted = robustness_view.find_losses(list(table["run"]))
+    percent = PERCENT_COLUMNS | (CORRUPTED_COLUMNS if len(corrupted) else {})
+    rows = table.join(corrupted, on="run")[["label", "kind", *percent, "n_in", "n_out", "run"]].copy()
+    rows[list(percent)] *= 100
     kind = PER_TASK_KIND_WIDTH if rows["kind"].isin(["per_task", "task_modules"]).any() else KIND_WIDTH
     rows["kind"] = rows["kind"].replace(
         {"per_task": f"{page_text.ONE_PER_TASK} ‡", "task_modules": f"{page_text.MODULE_PER_TASK} ‡"}
@@ -59,7 +62,7 @@ def draw_numbers(table: pd.DataFrame) -> None:
     columns = {
         "label": st.column_config.TextColumn("Run", width=RUN_WIDTH, pinned=True),
         "kind": st.column_config.TextColumn("Kind", width=kind),
-        **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT_COLUMNS.items()},
+        **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in percent.items()},
         "n_in": number("n, in", width=COUNT_WIDTH, format="localized", help="Images of all in-domain data sets."),
         "n_out": number("n, out", width=COUNT_WIDTH, format="localized", help="Images of all out-of-domain data sets."),
         "run": st.column_config.TextColumn("Id", width=RUN_ID_WIDTH),
@@ -67,7 +70,7 @@ def draw_numbers(table: pd.DataFrame) -> None:
     page_parts.draw_table(rows, "Averages of every run with intervals", columns, "auto")
     st.caption(
         f"{score_tables.describe_means()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
-        f"own expert."
+        f"own expert.{robustness_view.LOSSES_NOTE if len(corrupted) else ''}"
     )
 
 

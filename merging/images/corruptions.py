@@ -60,7 +60,7 @@ def corrupt_images(images: Pixels, kind: str, severity: int, names: Sequence[str
     if kind in (JPEG, PIXELATION):
         change_one = _compress if kind == JPEG else _pixelate
         return np.stack([change_one(image, value) for image in images]) if len(images) else images
-    pixels = torch.from_numpy(np.require(images, requirements="W")).permute(0, 3, 1, 2)
+    pixels = torch.from_numpy(images.copy()).permute(0, 3, 1, 2)
     change_all = _blur if kind == BLUR else _reduce_contrast
     changed: Pixels = change_all(pixels, value).permute(0, 2, 3, 1).contiguous().numpy()
     return changed
@@ -72,7 +72,7 @@ def _add_noise(image: Pixels, deviation: float, seed: int) -> Pixels:
     It is that of torchvision's ``v2.GaussianNoise``, which takes no generator: the same numbers in the same order.
     """
     generator = torch.Generator().manual_seed(seed)
-    pixels = torch.from_numpy(np.require(image, requirements="W")).permute(2, 0, 1).contiguous().float() / 255
+    pixels = torch.from_numpy(image.copy()).permute(2, 0, 1).contiguous().float() / 255
     noise = torch.randn(pixels.shape, generator=generator)
     noisy: Pixels = ((pixels + deviation * noise).clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
     return noisy

@@ -20,6 +20,7 @@ from viz.figure_text import span
 if TYPE_CHECKING:
     from merging.study.analysis.measurement_store import StoredMeasurement
 
+RUN, KINDS = "run", ("pretrained", "individual", "multitask")  # models in tables; references, as Scores names them
 HALVES = {"reporting half": "", "choosing half": "_choosing"}
 DOMAINS = {"In domain": IN_DOMAIN, "Out of domain": OUT_OF_DOMAIN}
 MAX_FIRST_RUNS = 4  # runs shown at first if none is chosen
@@ -33,6 +34,11 @@ NOTE = (
     "n = {n} images per data set of the {half}, sampled with seed {seed}; accuracies are means over data sets, with "
     "95% intervals over images ({resamples:,} resamples, losses paired by image). The severities are those of "
     "{source}. The experts answer their own tasks only. {origin}"
+)
+LOSSES_NOTE = (
+    " Corrupted is accuracy in domain on corrupted images, the mean over kinds and severities, and Rel. loss the share "
+    "of the accuracy on intact images that this costs, both on fewer images; the view “corrupted images” has their "
+    "intervals and measures runs without a number."
 )
 SOURCES = {True: "CIFAR-10-C", False: "ImageNet-C"}  # by whether the images are small
 
@@ -61,6 +67,23 @@ def draw_view(runs: Sequence[Run]) -> None:
     if unmeasured := [run for run in groups[0] if run not in stored]:
         measure_button.draw_missing(key, unmeasured, OFFER, list(stored.values()))
     run_picker.draw_other_groups(groups)
+
+
+def find_losses(models: Sequence[str]) -> pd.DataFrame:
+    """The columns corrupted and relative_loss (shares, in domain, reporting half) of the measured ones of these models.
+
+    The index has their names: ids of runs, and "pretrained" and "individual", which are measured with a run.
+    """
+    found = {run: measurements.find_measurement(measurements.ROBUSTNESS, run) for run in models if run not in KINDS}
+    rows = {}
+    for run, measured in found.items():
+        references = measured and measurements.find_measurement(measurements.ROBUSTNESS_REFERENCES, run)
+        for one in filter(None, (measured, references)):
+            summary = measurements.measured_table(one, "summary")
+            whole = summary[(summary["over"] == IN_DOMAIN) & (summary["corruption"] == ALL_KINDS)]
+            names = whole["model"].where(whole["model"] != RUN, run)
+            rows |= dict(zip(names, zip(whole["accuracy"], whole["loss"], strict=True), strict=True))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["corrupted", "relative_loss"])
 
 
 def _draw_results(stored: Mapping[Run, StoredMeasurement], references: StoredMeasurement | None, over: str) -> None:
