@@ -137,9 +137,9 @@ def judge_predictors(
 
     ``pairs`` is the table of ``predictors.build_pair_table``, ``losses`` {row: measured loss, a share}. Columns: name
     ("all predictors": these ``columns``; "cosine alone"; "pretrained accuracy alone"; "shuffled losses"), rho, low and
-    high (its 95 % interval), n (rows), teams, and beats_control: whether low is above the control's high. The control is
-    fitted with all predictors on losses that are shuffled over the rows, ``SHUFFLES`` times; its rho is the mean, low
-    and high hold 95 % of the shuffles.
+    high (its 95 % interval), n (rows), teams, and beats_control: whether low is above the control's high. The
+    control is fitted with all predictors on losses that are shuffled over the rows, ``SHUFFLES`` times; its rho is the
+    mean, low and high hold 95 % of the shuffles.
     """
     rows = list(losses)
     values, sets = np.array([losses[row] for row in rows], np.float64), {REGRESSION: list(columns)}

@@ -1,0 +1,145 @@
+"""How well predictors foretell losses: planted relations, tasks that are left out, the control, and plain numpy."""
+
+from __future__ import annotations
+
+from itertools import combinations, permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+
+from merging.study.partners import foretell
+from merging.study.partners.foretell import (
+    COSINE_ALONE,
+    PENALTIES,
+    PRETRAINED_ALONE,
+    REGRESSION,
+    SHUFFLED,
+    TeamRow,
+    build_team_rows,
+    correlate_teams,
+    fit_ridge,
+    foretell_unseen,
+    judge_predictors,
+    rank_correlation,
+)
+
+TASKS = "abcdefgh"
+ROWS = [TeamRow(frozenset(team), task) for size in (2, 3) for team in combinations(TASKS, size) for task in team]
+
+
+@pytest.fixture(scope="module")
+def pairs() -> pd.DataFrame:
+    """Random predictors of every ordered pair."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(permutations(TASKS, 2), columns=["first", "second"])
+    accuracies = dict(zip(TASKS, rng.random(len(TASKS)), strict=True))
+    table = table.assign(cosine=rng.normal(size=len(table)), alignment=rng.normal(size=len(table)))
+    return table.assign(pretrained=table["first"].map(accuracies))
+
+
+def lose(pairs: pd.DataFrame, noise: float, seed: int = 1) -> dict[TeamRow, float]:
+    """Losses that follow the alignment of the partners, with noise."""
+    rng = np.random.default_rng(seed)
+    by_pair = pairs.set_index(["first", "second"])["alignment"]
+    means = {row: float(np.mean([by_pair[row.task, one] for one in row.team - {row.task}])) for row in ROWS}
+    return {row: mean + noise * rng.normal() for row, mean in means.items()}
+
+
+def test_the_predictors_of_a_team_are_means_over_partners(pairs: pd.DataFrame) -> None:
+    by_pair = pairs.set_index(["first", "second"])
+    found = build_team_rows(pairs, [TeamRow(frozenset("abd"), "b"), TeamRow(frozenset("ab"), "b")], ["cosine"])
+    assert found[0] == pytest.approx([(by_pair.loc[("b", "a"), "cosine"] + by_pair.loc[("b", "d"), "cosine"]) / 2, 2])
+    assert found[1] == pytest.approx([by_pair.loc[("b", "a"), "cosine"], 1])
+
+
+def test_ridge_against_the_normal_equations() -> None:
+    rng = np.random.default_rng(2)
+    x, noise = rng.normal(size=(30, 4)) * [1, 10, 0.1, 1], rng.normal(size=30)
+    y = x @ [1, 0.2, 3, 0] + noise + 5
+    fit = fit_ridge(x, y)
+    z = (x - x.mean(axis=0)) / x.std(axis=0)
+
+    def solve(z: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
+        return np.asarray(np.linalg.solve(z.T @ z + penalty * 30 * np.eye(4), z.T @ (y - y.mean())))
+
+    slopes = [solve(z, y, penalty) for penalty in PENALTIES]
+    place = int(np.argmin([np.abs(one - fit.slopes).max() for one in slopes]))
+    assert fit.slopes == pytest.approx(slopes[place]) and fit.predict(x) == pytest.approx(z @ slopes[place] + y.mean())
+
+    def leave_one_out(penalty: float) -> float:
+        a = np.column_stack([np.ones(30), z])  # an intercept without a penalty
+        ridge = np.diag([0.0, *[penalty * 30] * 4])
+        errors = []
+        for left in range(30):
+            rest = np.arange(30) != left
+            errors.append(y[left] - a[left] @ np.linalg.solve(a[rest].T @ a[rest] + ridge, a[rest].T @ y[rest]))
+        return float(np.square(errors).mean())
+
+    assert place == int(np.argmin([leave_one_out(penalty) for penalty in PENALTIES]))
+
+
+def test_a_constant_predictor_is_no_error() -> None:
+    fit = fit_ridge(np.ones((6, 2)), np.arange(6.0))
+    assert fit.predict(np.ones((1, 2))) == pytest.approx([2.5])
+
+
+def test_a_prediction_does_not_depend_on_teams_with_its_tasks(pairs: pd.DataFrame) -> None:
+    losses = lose(pairs, 0.5)
+    values = np.array(list(losses.values()))
+    x = build_team_rows(pairs, ROWS, ["cosine", "alignment"])
+    found = foretell_unseen(x, values, ROWS)
+    place = ROWS.index(TeamRow(frozenset("ab"), "a"))
+    touched = np.array([bool(row.team & {"a", "b"}) for row in ROWS])
+    changed = np.where(touched, 100.0, values)
+    assert foretell_unseen(x, changed, ROWS)[place] == found[place]
+    assert found[place] == pytest.approx(fit_ridge(x[~touched], values[~touched]).predict(x[[place]])[0])
+    triple = ROWS.index(TeamRow(frozenset("abc"), "c"))
+    thirds = []
+    for pair in combinations("abc", 2):
+        seen = np.array([row.team.isdisjoint(pair) for row in ROWS])
+        thirds.append(fit_ridge(x[seen], values[seen]).predict(x[[triple]])[0])
+    assert found[triple] == pytest.approx(np.mean(thirds))
+
+
+def test_too_few_tasks_foretell_nothing(pairs: pd.DataFrame) -> None:
+    rows = [TeamRow(frozenset(team), task) for team in combinations("abc", 2) for task in team]
+    x = build_team_rows(pairs, rows, ["cosine"])
+    found = foretell_unseen(x, np.arange(len(rows), dtype=float), rows)
+    assert np.isnan(found).all()
+    assert np.isnan(correlate_teams(found, np.arange(len(rows), dtype=float), rows)).all()
+
+
+def test_the_interval_is_over_teams(pairs: pd.DataFrame) -> None:
+    values = np.array(list(lose(pairs, 1.0).values()))
+    foretold = np.array(list(lose(pairs, 1.0, seed=5).values()))
+    foretold[:3] = np.nan
+    rho, low, high = correlate_teams(foretold, values, ROWS)
+    assert rho == pytest.approx(spearmanr(foretold[3:], values[3:]).statistic)
+    assert rank_correlation(np.array([1.0, 1.0, 2.0, 3.0]), np.array([2.0, 1.0, 5.0, 4.0])) == pytest.approx(
+        spearmanr([1, 1, 2, 3], [2, 1, 5, 4]).statistic
+    )
+    teams = [np.flatnonzero([row.team == team for row in ROWS]) for team in dict.fromkeys(row.team for row in ROWS)]
+    teams = [kept for kept in (one[np.isfinite(foretold[one])] for one in teams) if len(kept)]
+    rng, draws = np.random.default_rng(0), []
+    for _ in range(foretell.DRAWS):
+        sample = np.concatenate([teams[one] for one in rng.integers(len(teams), size=len(teams))])
+        draws.append(spearmanr(foretold[sample], values[sample]).statistic)
+    assert (low, high) == (pytest.approx(np.percentile(draws, 2.5)), pytest.approx(np.percentile(draws, 97.5)))
+    assert low < rho < high
+
+
+def test_a_planted_relation_beats_the_control_and_others_do_not(
+    pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foretell, "DRAWS", 300)
+    monkeypatch.setattr(foretell, "SHUFFLES", 40)
+    table = judge_predictors(pairs, lose(pairs, 0.3), ["cosine", "alignment"]).set_index("name")
+    assert list(table.index) == [REGRESSION, COSINE_ALONE, PRETRAINED_ALONE, SHUFFLED]
+    assert table.loc[REGRESSION, "rho"] > 0.8 and table.loc[REGRESSION, "beats_control"]
+    assert not table.loc[[COSINE_ALONE, PRETRAINED_ALONE, SHUFFLED], "beats_control"].any()
+    assert table.loc[SHUFFLED, "low"] < table.loc[SHUFFLED, "rho"] < table.loc[SHUFFLED, "high"]
+    assert (table["n"] == len(ROWS)).all() and (table["teams"] == 28 + 56).all()
+    again = judge_predictors(pairs, lose(pairs, 0.3), ["cosine", "alignment"]).set_index("name")
+    assert again.equals(table)
