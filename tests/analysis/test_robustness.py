@@ -40,14 +40,14 @@ def test_means_and_losses_against_plain_numpy() -> None:
     tables = build_tables({"run": RIGHT}, ["flags", "land"])
     accuracy = {task: right.mean(axis=1) for task, right in RIGHT.items()}
     inside = (accuracy["flags"] + accuracy["land"]) / 2
-    rows = tables["severities"].set_index(["over", "corruption", "severity"])["accuracy"]
+    rows = tables["domains"].set_index(["over", "corruption", "severity"])
     blur = CELLS.index(("blur", 3))
-    assert rows["in domain", "blur", 3] == pytest.approx(inside[blur], abs=1e-4)
-    assert rows["out of domain", "blur", 0] == pytest.approx(accuracy["kana"][0], abs=1e-4)
+    assert rows.loc[("in domain", "blur", "3"), "accuracy"] == pytest.approx(inside[blur], abs=1e-4)
+    assert rows.loc[("in domain", "blur", "3"), "loss"] == pytest.approx(1 - inside[blur] / inside[0], abs=1e-4)
+    assert rows.loc[("out of domain", "blur", "0"), "accuracy"] == pytest.approx(accuracy["kana"][0], abs=1e-4)
     third = [CELLS.index((kind, 3)) for kind in CORRUPTIONS]
-    assert rows["in domain", "all", 3] == pytest.approx(inside[third].mean(), abs=1e-4)
-    summary = tables["summary"].set_index(["over", "corruption"])
-    whole, of_blur = summary.loc[("in domain", "all")], summary.loc[("in domain", "blur")]
+    assert rows.loc[("in domain", "all", "3"), "accuracy"] == pytest.approx(inside[third].mean(), abs=1e-4)
+    whole, of_blur = rows.loc[("in domain", "all", "all")], rows.loc[("in domain", "blur", "all")]
     assert whole["accuracy"] == pytest.approx(inside[1:].mean(), abs=1e-4)
     assert whole["loss"] == pytest.approx(1 - inside[1:].mean() / inside[0], abs=1e-4)
     assert of_blur["loss"] == pytest.approx(1 - inside[blur - 2 : blur + 3].mean() / inside[0], abs=1e-4)
@@ -57,19 +57,19 @@ def test_means_and_losses_against_plain_numpy() -> None:
 
 
 def test_intervals_are_paired_by_image() -> None:
-    summary = build_tables({"run": RIGHT}, ["flags"])["summary"].set_index(["over", "corruption"])
+    rows = build_tables({"run": RIGHT}, ["flags"])["domains"].set_index(["over", "corruption", "severity"])
     draws = resample_task("flags", RIGHT["flags"])
     low, high = np.percentile(1 - draws[1:].mean(axis=0) / draws[0], [2.5, 97.5])
-    row = summary.loc[("in domain", "all")]
+    row = rows.loc[("in domain", "all", "all")]
     assert (row["loss_low"], row["loss_high"]) == (pytest.approx(low, abs=1e-4), pytest.approx(high, abs=1e-4))
     same = np.repeat(RIGHT["flags"][:1], len(CELLS), axis=0)  # corruption changes no answer
-    loss = build_tables({"run": {"flags": same}}, ["flags"])["summary"][["loss", "loss_low", "loss_high"]]
+    loss = build_tables({"run": {"flags": same}}, ["flags"])["domains"][["loss", "loss_low", "loss_high"]]
     assert (loss == 0).all(axis=None)
 
 
 def test_a_domain_without_data_sets_has_no_row() -> None:
     tables = build_tables({"run": {"flags": RIGHT["flags"]}}, [])
-    assert set(tables["summary"]["over"]) == set(tables["severities"]["over"]) == {"out of domain"}
+    assert set(tables["domains"]["over"]) == {"out of domain"}
 
 
 def test_a_cell_by_hand(measured: Any, tiny_benchmark: Benchmark) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import streamlit as st
 
 from app import page_text
 from app.reading import measurements, score_tables
+from app.reading.measurements import MeasuredRuns
 from app.session import address, run_choice
 from app.widgets import chart_view, page_parts, run_picker
 from app.widgets.jobs import measure_button
@@ -20,12 +21,12 @@ from viz.figure_text import span
 if TYPE_CHECKING:
     from merging.study.analysis.measurement_store import StoredMeasurement
 
-RUN, KINDS = "run", ("pretrained", "individual", "multitask")  # models in tables; references, as Scores names them
+RUN, REFERENCES = "run", ("pretrained", "individual", "multitask")  # models in tables; references, as Scores names them
 HALVES = {"reporting half": "", "choosing half": "_choosing"}
 DOMAINS = {"In domain": IN_DOMAIN, "Out of domain": OUT_OF_DOMAIN}
 MAX_FIRST_RUNS = 4  # runs shown at first if none is chosen
-ALL_KINDS = "all"  # the name, in tables, of the mean over all kinds of corruption
-KIND_TITLES = {ALL_KINDS: "Mean of all kinds", "noise": "Noise", "blur": "Blur", "contrast": "Less contrast"}
+ALL = "all"  # the name, in tables, of the mean over all kinds of corruption, or over severities
+KIND_TITLES = {ALL: "Mean of all kinds", "noise": "Noise", "blur": "Blur", "contrast": "Less contrast"}
 KIND_TITLES |= {"JPEG": "JPEG", "pixelation": "Pixelation"}
 OFFER = "Accuracy on corrupted images has not been measured for"
 NOTE = (
@@ -60,12 +61,12 @@ def draw_view(runs: Sequence[Run]) -> None:
     groups = run_picker.group_by_models([by_id[run_id] for run_id in chosen])
     for sentence in page_text.marks_in_words(groups[0]):
         page_parts.draw_caution(sentence, st.caption)
-    stored = {run: found for run in groups[0] if (found := measurements.find_measurement(key, run.id))}
-    if stored:
+    found = {run.id: measurements.find_measurement(key, run.id) for run in groups[0]}
+    if stored := [(run, measured) for run in groups[0] if (measured := found[run.id])]:
         references = measurements.find_measurement(f"{measurements.ROBUSTNESS_REFERENCES}{suffix}", groups[0][0].id)
         _draw_results(stored, references, over)
-    if unmeasured := [run for run in groups[0] if run not in stored]:
-        measure_button.draw_missing(key, unmeasured, OFFER, list(stored.values()))
+    if unmeasured := [run for run in groups[0] if not found[run.id]]:
+        measure_button.draw_missing(key, unmeasured, OFFER, [measured for _, measured in stored])
     run_picker.draw_other_groups(groups)
 
 
@@ -74,67 +75,65 @@ def find_losses(models: Sequence[str]) -> pd.DataFrame:
 
     The index has their names: ids of runs, and "pretrained" and "individual", which are measured with a run.
     """
-    found = {run: measurements.find_measurement(measurements.ROBUSTNESS, run) for run in models if run not in KINDS}
-    rows = {}
-    for run, measured in found.items():
+    found: dict[str, tuple[float, float]] = {}
+    for run in (name for name in models if name not in REFERENCES):
+        measured = measurements.find_measurement(measurements.ROBUSTNESS, run)
         references = measured and measurements.find_measurement(measurements.ROBUSTNESS_REFERENCES, run)
         for one in filter(None, (measured, references)):
-            summary = measurements.measured_table(one, "summary")
-            whole = summary[(summary["over"] == IN_DOMAIN) & (summary["corruption"] == ALL_KINDS)]
+            rows = measurements.measured_table(one, "domains")
+            whole = rows[(rows["over"] == IN_DOMAIN) & (rows["corruption"] == ALL) & (rows["severity"] == ALL)]
             names = whole["model"].where(whole["model"] != RUN, run)
-            rows |= dict(zip(names, zip(whole["accuracy"], whole["loss"], strict=True), strict=True))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["corrupted", "relative_loss"])
+            found |= dict(zip(names, zip(whole["accuracy"], whole["loss"], strict=True), strict=True))
+    return pd.DataFrame.from_dict(found, orient="index", columns=["corrupted", "relative_loss"])
 
 
-def _draw_results(stored: Mapping[Run, StoredMeasurement], references: StoredMeasurement | None, over: str) -> None:
-    rows, summary = (_join_models(stored, references, name) for name in ("severities", "summary"))
-    rows, summary = rows[rows["over"] == over], summary[summary["over"] == over]
-    note = _describe_images(list(stored.values()) + ([references] if references else []), summary)
-    if summary.empty:
+def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, over: str) -> None:
+    rows = _join_models(stored, references)
+    rows = rows[rows["over"] == over]
+    if rows.empty:
         st.info(f"No data set is {over} for these runs.")
         return
-    st.markdown(_describe_losses(summary, over))
+    whole, by_severity = rows[rows["severity"] == ALL], rows[rows["severity"] != ALL]
+    st.markdown(_describe_losses(whole, over))
     chart_view.draw_chart(
         "corrupted_accuracy",
-        rows.assign(
-            corruption=rows["corruption"].map(KIND_TITLES), n=rows["run"].map(summary.groupby("run")["n"].first())
+        by_severity.assign(
+            corruption=by_severity["corruption"].map(KIND_TITLES), severity=by_severity["severity"].astype(int)
         ),
-        name="scores_corrupted", runs=[run.id for run in stored], sources=list(stored), caption=note,
+        name="scores_corrupted", runs=[run.id for run, _ in stored], sources=[run for run, _ in stored],
+        caption=_describe_images([*(measured for _, measured in stored), *([references] if references else [])]),
     )  # fmt: skip
     st.header("What each kind of corruption costs", anchor=False)
-    wide = summary.assign(loss=100 * summary["loss"]).pivot(index="run", columns="corruption", values="loss")
-    whole = summary[summary["corruption"] == ALL_KINDS].set_index("run")
-    table = pd.DataFrame(
-        {
-            "Model": whole["label"],
-            "Accuracy, corrupted": [_format_interval(row, "accuracy", "low", "high") for _, row in whole.iterrows()],
-            "Relative loss": [_format_interval(row, "loss", "loss_low", "loss_high") for _, row in whole.iterrows()],
-            **{KIND_TITLES[kind]: wide[kind] for kind in KIND_TITLES if kind != ALL_KINDS},
-        }
-    ).loc[list(dict.fromkeys(summary["run"]))]
-    number = {KIND_TITLES[kind]: st.column_config.NumberColumn(format="%.1f%%") for kind in list(KIND_TITLES)[1:]}
-    columns = {"Model": st.column_config.TextColumn(width=240, pinned=True), **number}
+    table = pd.DataFrame({"Model": whole.groupby("run", sort=False)["label"].first()})
+    mean = whole[whole["corruption"] == ALL].set_index("run")
+    table["Accuracy, corrupted"] = [_format_interval(mean.loc[run], "accuracy", "low", "high") for run in table.index]
+    table["Relative loss"] = [_format_interval(mean.loc[run], "loss", "loss_low", "loss_high") for run in table.index]
+    columns: dict[str, Any] = {"Model": st.column_config.TextColumn(width=240, pinned=True)}
+    for kind in list(KIND_TITLES)[1:]:
+        title = f"{KIND_TITLES[kind]}, loss"
+        table[title] = 100 * whole[whole["corruption"] == kind].set_index("run")["loss"]
+        columns[title] = st.column_config.NumberColumn(format="%.1f%%")
     page_parts.draw_table(table, "Relative loss of every model by kind of corruption", columns)
 
 
-def _join_models(
-    stored: Mapping[Run, StoredMeasurement], references: StoredMeasurement | None, name: str
-) -> pd.DataFrame:
-    """A table of all models, with the columns run, label and kind."""
+def _join_models(stored: MeasuredRuns, references: StoredMeasurement | None) -> pd.DataFrame:
+    """The accuracies of all models, with the columns run, label and kind."""
     frames = [
-        measurements.measured_table(found, name).assign(run=run.id, label=page_text.title_with_note(run), kind="merge")
-        for run, found in stored.items()
+        measurements.measured_table(found, "domains").assign(
+            run=run.id, label=page_text.title_with_note(run), kind="merge"
+        )
+        for run, found in stored
     ]
     if references is not None:
-        rows = measurements.measured_table(references, name)
+        rows = measurements.measured_table(references, "domains")
         labels = rows["model"].map(score_tables.REFERENCE_NAMES)
         frames.append(rows.assign(run=rows["model"], label=labels, kind=rows["model"]))
     return pd.concat(frames, ignore_index=True)
 
 
-def _describe_losses(summary: pd.DataFrame, over: str) -> str:
+def _describe_losses(whole: pd.DataFrame, over: str) -> str:
     """Which run loses least and which most, in a sentence."""
-    rows = summary[(summary["corruption"] == ALL_KINDS) & (summary["kind"] == "merge")].sort_values("loss")
+    rows = whole[(whole["corruption"] == ALL) & (whole["kind"] == "merge")].sort_values("loss")
     words = [
         f"**{page_text.safe_text(row['label'], 60)}** {_format_interval(row, 'loss', 'loss_low', 'loss_high')}"
         for _, row in rows.iloc[[0, -1]].iterrows()
@@ -149,7 +148,7 @@ def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
     return f"{100 * row[value]:.1f}% ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
 
 
-def _describe_images(found: Sequence[StoredMeasurement], summary: pd.DataFrame) -> str:
+def _describe_images(found: Sequence[StoredMeasurement]) -> str:
     notes = found[0].notes
     half = next(title for title in HALVES if title.startswith(str(notes["split"])))
     return NOTE.format(

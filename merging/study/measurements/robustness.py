@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from merging.images.benchmarks.benchmark import Benchmark
 
 MAX_IMAGES = 120  # of every data set
-INTACT, ALL_KINDS = "none", "all"  # the name of no corruption, and of the mean over all
+INTACT, ALL = "none", "all"  # the names of no corruption, and of the mean over all kinds or severities
 CELLS = ((INTACT, 0), *((kind, severity) for kind in CORRUPTIONS for severity in SEVERITIES))
 REFERENCES_KEY = "robustness_references"  # the key of ``measure_references``
 RUN, PRETRAINED, INDIVIDUAL = "run", "pretrained", "individual"  # models
 REFERENCES_STAGE, CORRUPTED_STAGE = "reference models", "corrupted images"  # stages
-SUMMARY, BY_SEVERITY, BY_TASK = "summary", "severities", "tasks"  # tables
+BY_DOMAIN, BY_TASK = "domains", "tasks"  # tables
 DIGITS = 4  # after the decimal point of stored shares
 Right = NDArray[np.float64]  # (cells, n): whether each image is right, or the share of models that are
 
@@ -161,59 +161,46 @@ def _make_notes(right: Mapping[str, Right], split: str, side: int) -> dict[str, 
 def build_tables(right: Mapping[str, Mapping[str, Right]], in_domain: Collection[str]) -> dict[str, pd.DataFrame]:
     """The tables of {model: {task: whether images are right (cells, n)}}; shares with 95 % intervals low to high.
 
-    ``BY_TASK``: model, task, corruption, severity, correct (images), n. ``BY_SEVERITY``: model, over ("in domain",
-    "out of domain"), corruption (one, or "all"), severity (0: intact) and accuracy, the mean over tasks. ``SUMMARY``:
-    model, over, corruption, accuracy (the mean over severities), loss (relative, see above), tasks and n. Intervals are
-    over images: those of each task are sampled again, the same for all cells, so that losses are paired by image.
+    ``BY_TASK``: model, task, corruption, severity, correct (images), n. ``BY_DOMAIN``: model, over ("in domain", "out
+    of domain"), corruption (one, or "all"), severity ("0": intact, to "5", or "all": the mean over 1 to 5), accuracy
+    (the mean over tasks), loss (relative, see above), tasks and n. Intervals are over images: those of each task are
+    sampled again, the same for all cells, so that losses are paired by image.
     """
-    tasks, severities, summary = [], [], []
+    tasks, domains = [], []
     for model, of_model in right.items():
         for task, answers in of_model.items():
             counts = zip(CELLS, answers.sum(axis=1).tolist(), strict=True)
             tasks += [(model, task, *cell, count, answers.shape[1]) for cell, count in counts]
         for over in (IN_DOMAIN, OUT_OF_DOMAIN):
-            keys = group_tasks(of_model, in_domain)[over]
-            if not keys:
-                continue
-            values = np.mean([of_model[key].mean(axis=1) for key in keys], axis=0)
-            draws = np.mean([resample_task(key, of_model[key]) for key in keys], axis=0)
-            n = sum(of_model[key].shape[1] for key in keys)
-            for kind in (ALL_KINDS, *CORRUPTIONS):
-                lines = _select_severities(values[:, None], kind)[:, 0], _select_severities(draws, kind)
-                accuracies = zip((0, *SEVERITIES), *_add_intervals(*lines), strict=True)
-                severities += [(model, over, kind, *row) for row in accuracies]
-                (value, low, high), (loss, loss_low, loss_high) = (
-                    [float(number) for number in _add_intervals(*numbers)] for numbers in _average_severities(*lines)
-                )
-                summary.append((model, over, kind, value, low, high, loss, loss_low, loss_high, len(keys), n))
-    ends = ["low", "high"]
+            if keys := group_tasks(of_model, in_domain)[over]:
+                values = np.mean([of_model[key].mean(axis=1, keepdims=True) for key in keys], axis=0)
+                draws = np.mean([resample_task(key, of_model[key]) for key in keys], axis=0)
+                size = len(keys), sum(of_model[key].shape[1] for key in keys)
+                for kind in (ALL, *CORRUPTIONS):
+                    rows = _list_severities(_select_kind(values, kind), _select_kind(draws, kind))
+                    domains += [(model, over, kind, *row, *size) for row in rows]
+    numbers = ["accuracy", "low", "high", "loss", "loss_low", "loss_high", "tasks", "n"]
     return {
         BY_TASK: pd.DataFrame(tasks, columns=["model", "task", "corruption", "severity", "correct", "n"]),
-        BY_SEVERITY: pd.DataFrame(severities, columns=["model", "over", "corruption", "severity", "accuracy", *ends]),
-        SUMMARY: pd.DataFrame(
-            summary,
-            columns=["model", "over", "corruption", "accuracy", *ends, "loss", "loss_low", "loss_high", "tasks", "n"],
-        ),
+        BY_DOMAIN: pd.DataFrame(domains, columns=["model", "over", "corruption", "severity", *numbers]),
     }
 
 
-def _select_severities(cells: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
-    """The rows (1 + severities, m) of a kind of corruption, or means over all kinds, from those of all (cells, m)."""
+def _select_kind(cells: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    """The accuracies (2 + severities, m) with a kind of corruption, or means over all kinds, from all (cells, m).
+
+    The first row is of intact images, the last one the mean over severities.
+    """
     of_kinds = cells[1:].reshape(len(CORRUPTIONS), len(SEVERITIES), -1)
-    rows = of_kinds.mean(axis=0) if kind == ALL_KINDS else of_kinds[CORRUPTIONS.index(kind)]
-    return np.concatenate([cells[:1], rows])
+    rows = of_kinds.mean(axis=0) if kind == ALL else of_kinds[CORRUPTIONS.index(kind)]
+    return np.concatenate([cells[:1], rows, rows.mean(axis=0, keepdims=True)])
 
 
-def _average_severities(
-    values: NDArray[np.float64], draws: NDArray[np.float64]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """The mean over severities, then the relative loss, with their draws, from (1 + severities,) and (…, draws)."""
-    yield values[1:].mean(axis=0), draws[1:].mean(axis=0)
+def _list_severities(values: NDArray[np.float64], draws: NDArray[np.float64]) -> Iterator[tuple[str | float, ...]]:
+    """Severity, accuracy and relative loss, both with intervals, from the rows of ``_select_kind`` (·, 1) and draws."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        yield 1 - values[1:].mean(axis=0) / values[0], 1 - draws[1:].mean(axis=0) / draws[0]
-
-
-def _add_intervals(values: NDArray[np.float64], draws: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
-    """The values (*S) with the ends of their intervals from (*S, draws), rounded to ``DIGITS``."""
-    low, high = find_interval(draws)
-    return tuple(np.round(numbers, DIGITS) for numbers in (values, low, high))
+        losses, lost_draws = 1 - values / values[:1], 1 - draws / draws[:1]
+    columns = (values[:, 0], *find_interval(draws), losses[:, 0], *find_interval(lost_draws))
+    names = (*map(str, (0, *SEVERITIES)), ALL)
+    for name, row in zip(names, np.round(np.stack(columns, axis=1), DIGITS).tolist(), strict=True):
+        yield name, *row
