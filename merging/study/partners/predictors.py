@@ -140,8 +140,6 @@ def overlap_subspaces(first: Tensor, second: Tensor) -> float:
 
     1 if the second contains the first, 0 if they are orthogonal, about s / d by chance; NaN if the first is empty.
     """
-    if not first.shape[1]:
-        return float("nan")
     return float((first.T @ second).square().sum() / first.shape[1])
 
 
