@@ -55,8 +55,9 @@ def test_the_losses_are_those_that_are_stored(open_app: Any, measured: Any, doma
     rows = stored.table("domains").set_index(["over", "corruption", "severity"])
     row = rows.loc[(over, "all", "all")]
     table = at.dataframe[0].value
-    interval = f"({100 * row['loss_low']:.1f} to {100 * row['loss_high']:.1f})"
-    assert table["Relative loss"].iloc[0] == f"{100 * row['loss']:.1f}% {interval}"
+    interval = f"({100 * row['loss_low']:.1f} to {100 * row['loss_high']:.1f})".replace("-", "\N{MINUS SIGN}")
+    assert table["Relative loss"].iloc[0].replace("\N{MINUS SIGN}", "-").startswith(f"{100 * row['loss']:.1f}% (")
+    assert table["Relative loss"].iloc[0].endswith(interval)
     assert table["Blur, loss"].iloc[0] == pytest.approx(100 * rows.loc[(over, "blur", "all"), "loss"])
     experts = ["Individual experts"] if over == "in domain" else []
     assert list(table["Model"])[1:] == ["Pretrained", *experts]

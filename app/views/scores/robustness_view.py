@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app import page_text
-from app.reading import measurements, score_tables
+from app.reading import measurements, samples, score_tables
 from app.reading.measurements import MeasuredRuns
 from app.session import address, run_choice
 from app.widgets import chart_view, page_parts, run_picker
@@ -48,7 +48,9 @@ def draw_view(runs: Sequence[Run]) -> None:
     """Draw the pickers, the chart by severity, the table of losses, and what is missing."""
     by_id = {run.id: run for run in runs}
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        suffix = page_parts.pick_label("Images", HALVES, address.CORRUPTED_HALF, width=180)
+        suffix = ""
+        if not samples.is_whole_test_set():
+            suffix = page_parts.pick_label("Images", HALVES, address.CORRUPTED_HALF, width=180)
         over = page_parts.pick_label("Data sets", DOMAINS, address.CORRUPTED_DOMAIN, width=180)
     key = f"{measurements.ROBUSTNESS}{suffix}"
     ready = [run.id for run in runs if measurements.find_measurement(key, run.id)]
@@ -145,14 +147,14 @@ def _describe_losses(whole: pd.DataFrame, over: str) -> str:
 
 def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
     """A share with its interval, in percent."""
-    return f"{100 * row[value]:.1f}% ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
+    words = f"{100 * row[value]:.1f}% ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
+    return words.replace("-", "\N{MINUS SIGN}")
 
 
 def _describe_images(found: Sequence[StoredMeasurement]) -> str:
     notes = found[0].notes
-    half = next(title for title in HALVES if title.startswith(str(notes["split"])))
     return NOTE.format(
-        n=span((notes["fewest_images"], notes["images"])), half=half, seed=notes["seed"],
+        n=span((notes["fewest_images"], notes["images"])), half=samples.scored_part(str(notes["split"])), seed=notes["seed"],
         resamples=notes["resamples"], source=SOURCES[bool(notes["small"])],
         origin=measure_button.origin_in_words(found),
     )  # fmt: skip
