@@ -13,6 +13,7 @@ from merging.images.benchmarks.benchmark import Benchmark, sample_indices
 from merging.images.benchmarks.resampled_tasks import resample_task
 from merging.images.corruptions import CORRUPTIONS, corrupt_images
 from merging.images.image_encoder import Encoder
+from merging.models.checkpoint import Checkpoint
 from merging.recipes.presets import find_preset
 from merging.study import measure
 from merging.study.measurements import robustness
@@ -72,22 +73,26 @@ def test_a_domain_without_data_sets_has_no_row() -> None:
     assert set(tables["domains"]["over"]) == {"out of domain"}
 
 
-def test_a_cell_by_hand(measured: Any, tiny_benchmark: Benchmark) -> None:
-    _, run, stored = measured
-    task = next(iter(tiny_benchmark.experts))
-    images, labels = tiny_benchmark.load_images(task, "reporting")
+def answer_by_hand(model: Checkpoint, benchmark: Benchmark, task: str, kind: str, severity: int) -> np.ndarray:
+    """Whether a model answers the sampled images of the reporting half right (n,)."""
+    images, labels = benchmark.load_images(task, "reporting")
     chosen = sample_indices(len(labels), MAX_IMAGES, 0)
-    names = [f"{task}:{number}" for number in chosen]
-    encoder = Encoder.from_checkpoint(run.open_models()["merged"], torch.device("cpu"))
+    pixels = images[chosen]
+    if severity:
+        pixels = corrupt_images(pixels, kind, severity, [f"{task}:{number}" for number in chosen])
+    with torch.inference_mode():
+        features = Encoder.from_checkpoint(model, torch.device("cpu"))(benchmark.preprocess(pixels)).numpy()
+    return np.asarray((features @ benchmark.load_head(task).numpy().T).argmax(axis=1) == labels[chosen])
+
+
+def test_every_cell_by_hand(measured: Any, tiny_benchmark: Benchmark) -> None:
+    _, run, stored = measured
+    model, task = run.open_models()["merged"], next(iter(tiny_benchmark.experts))
     rows = stored.table("tasks").set_index(["task", "corruption", "severity"])
-    for kind, severity in (("none", 0), ("noise", 2), ("JPEG", 5)):
-        pixels = corrupt_images(images[chosen], kind, severity, names) if severity else images[chosen]
-        with torch.inference_mode():
-            features = encoder(tiny_benchmark.preprocess(pixels)).numpy()
-        right = (features @ tiny_benchmark.load_head(task).numpy().T).argmax(axis=1) == labels[chosen]
-        assert (rows.loc[(task, kind, severity), "correct"], rows.loc[(task, kind, severity), "n"]) == (
-            right.sum(), len(chosen),
-        )  # fmt: skip
+    right = [answer_by_hand(model, tiny_benchmark, task, *cell) for cell in CELLS]
+    assert [rows.loc[(task, *cell), "correct"] for cell in CELLS] == [answers.sum() for answers in right]
+    assert len({answers.sum() for answers in right}) > 2  # corruption changes answers
+    assert (rows.loc[task, "n"] == len(right[0])).all()
     assert (stored.notes["split"], stored.notes["seed"], stored.notes["small"]) == ("reporting", 0, True)
 
 
@@ -105,12 +110,7 @@ def test_runs_of_the_same_experts_share_the_references(measured: Any, tiny_bench
     own = counts[(counts["model"] == "individual") & (counts["severity"] == 0)]
     assert list(own["task"]) == list(tiny_benchmark.experts)
     task = own["task"].iloc[0]
-    expert = tiny_benchmark.models()[task].open(task)
-    images, labels = tiny_benchmark.load_images(task, "reporting")
-    chosen = sample_indices(len(labels), MAX_IMAGES, 0)
-    with torch.inference_mode():
-        features = Encoder.from_checkpoint(expert, torch.device("cpu"))(tiny_benchmark.preprocess(images[chosen]))
-    right = (features.numpy() @ tiny_benchmark.load_head(task).numpy().T).argmax(axis=1) == labels[chosen]
+    right = answer_by_hand(tiny_benchmark.models()[task].open(task), tiny_benchmark, task, "none", 0)
     assert own["correct"].iloc[0] == right.sum()
 
 
@@ -125,16 +125,21 @@ def test_the_choosing_half_is_another_measurement(measured: Any, tiny_benchmark:
     }
 
 
-def test_one_model_per_task_answers_its_own_task(tmp_path: Any, tiny_benchmark: Benchmark) -> None:
+def test_one_model_per_task_answers_its_own_task_and_all_answer_others(
+    tmp_path: Any, tiny_benchmark: Benchmark
+) -> None:
     store = Store(tmp_path, libraries=())
     run = execute(
         find_preset("emr").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts), store, benchmark=tiny_benchmark
     )
     stored = measure.measure("robustness", store, tiny_benchmark, run.id, context=Context(device="cpu"))
-    counts = stored.table("tasks")
-    assert set(counts["task"]) == {task.key for task in tiny_benchmark.tasks}
-    inside = counts[counts["task"].isin(tiny_benchmark.experts)]["correct"]
-    assert (inside == inside.round()).all()
+    counts = stored.table("tasks").set_index(["task", "corruption", "severity"])["correct"]
+    models, own = run.open_models(), next(iter(tiny_benchmark.experts))
+    outside = next(task.key for task in tiny_benchmark.tasks if not task.has_expert)
+    for task, several in ((own, [models[own]]), (outside, list(models.values()))):
+        right = [answer_by_hand(model, tiny_benchmark, task, "contrast", 5).sum() for model in several]
+        assert counts[task, "contrast", 5] == pytest.approx(np.mean(right))
+    assert len(set(right)) > 1  # the models differ out of domain
 
 
 def test_cancel_stores_nothing(measured: Any, tiny_benchmark: Benchmark) -> None:

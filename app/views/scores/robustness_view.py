@@ -153,8 +153,9 @@ def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
 
 def _describe_images(found: Sequence[StoredMeasurement]) -> str:
     notes = found[0].notes
+    half = samples.scored_part(str(notes["split"]))
     return NOTE.format(
-        n=span((notes["fewest_images"], notes["images"])), half=samples.scored_part(str(notes["split"])), seed=notes["seed"],
+        n=span((notes["fewest_images"], notes["images"])), half=half, seed=notes["seed"],
         resamples=notes["resamples"], source=SOURCES[bool(notes["small"])],
         origin=measure_button.origin_in_words(found),
     )  # fmt: skip
