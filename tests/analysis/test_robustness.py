@@ -88,11 +88,11 @@ def answer_by_hand(model: Checkpoint, benchmark: Benchmark, task: str, kind: str
 def test_every_cell_by_hand(measured: Any, tiny_benchmark: Benchmark) -> None:
     _, run, stored = measured
     model, task = run.open_models()["merged"], next(iter(tiny_benchmark.experts))
-    rows = stored.table("tasks").set_index(["task", "corruption", "severity"])
+    rows = stored.table("tasks").set_index(["task", "corruption", "severity"]).sort_index()
     right = [answer_by_hand(model, tiny_benchmark, task, *cell) for cell in CELLS]
     assert [rows.loc[(task, *cell), "correct"] for cell in CELLS] == [answers.sum() for answers in right]
-    assert len({answers.sum() for answers in right}) > 2  # corruption changes answers
-    assert (rows.loc[task, "n"] == len(right[0])).all()
+    assert len({answers.sum() for answers in right}) > 1  # corruption changes answers
+    assert rows.loc[(task, "blur", 1), "n"] == len(right[0])
     assert (stored.notes["split"], stored.notes["seed"], stored.notes["small"]) == ("reporting", 0, True)
 
 
@@ -137,9 +137,9 @@ def test_one_model_per_task_answers_its_own_task_and_all_answer_others(
     models, own = run.open_models(), next(iter(tiny_benchmark.experts))
     outside = next(task.key for task in tiny_benchmark.tasks if not task.has_expert)
     for task, several in ((own, [models[own]]), (outside, list(models.values()))):
-        right = [answer_by_hand(model, tiny_benchmark, task, "contrast", 5).sum() for model in several]
-        assert counts[task, "contrast", 5] == pytest.approx(np.mean(right))
-    assert len(set(right)) > 1  # the models differ out of domain
+        right = [[answer_by_hand(model, tiny_benchmark, task, *cell).sum() for cell in CELLS] for model in several]
+        assert [counts[task, *cell] for cell in CELLS] == pytest.approx(np.mean(right, axis=0))
+    assert np.ptp(right, axis=0).any()  # the models differ out of domain
 
 
 def test_cancel_stores_nothing(measured: Any, tiny_benchmark: Benchmark) -> None:
