@@ -15,7 +15,7 @@ from merging.study.partners.foretell import (
     PENALTIES,
     PRETRAINED_ALONE,
     REGRESSION,
-    SHUFFLED,
+    SIZE_ALONE,
     TeamRow,
     build_team_rows,
     correlate_teams,
@@ -49,9 +49,12 @@ def lose(pairs: pd.DataFrame, noise: float, seed: int = 1) -> dict[TeamRow, floa
 
 def test_the_predictors_of_a_team_are_means_over_partners(pairs: pd.DataFrame) -> None:
     by_pair = pairs.set_index(["first", "second"])
-    found = build_team_rows(pairs, [TeamRow(frozenset("abd"), "b"), TeamRow(frozenset("ab"), "b")], ["cosine"])
-    assert found[0] == pytest.approx([(by_pair.loc[("b", "a"), "cosine"] + by_pair.loc[("b", "d"), "cosine"]) / 2, 2])
-    assert found[1] == pytest.approx([by_pair.loc[("b", "a"), "cosine"], 1])
+    rows = [TeamRow(frozenset("abd"), "b"), TeamRow(frozenset("ab"), "b")]
+    found = build_team_rows(pairs, rows, ["cosine"])
+    assert found[0] == pytest.approx([(by_pair.loc[("b", "a"), "cosine"] + by_pair.loc[("b", "d"), "cosine"]) / 2])
+    assert found[1] == pytest.approx([by_pair.loc[("b", "a"), "cosine"]])
+    moved = build_team_rows(pairs, rows, ["cosine"], {"a": "c", "b": "a", "d": "b"})
+    assert moved[0] == pytest.approx([(by_pair.loc[("a", "c"), "cosine"] + by_pair.loc[("a", "b"), "cosine"]) / 2])
 
 
 def test_ridge_against_the_normal_equations() -> None:
@@ -133,13 +136,63 @@ def test_the_interval_is_over_teams(pairs: pd.DataFrame) -> None:
 def test_a_planted_relation_beats_the_control_and_others_do_not(
     pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foretell, "DRAWS", 300)
-    monkeypatch.setattr(foretell, "SHUFFLES", 40)
+    monkeypatch.setattr(foretell, "DRAWS", 100)
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 39)
     table = judge_predictors(pairs, lose(pairs, 0.3), ["cosine", "alignment"]).set_index("name")
-    assert list(table.index) == [REGRESSION, COSINE_ALONE, PRETRAINED_ALONE, SHUFFLED]
-    assert table.loc[REGRESSION, "rho"] > 0.8 and table.loc[REGRESSION, "beats_control"]
-    assert not table.loc[[COSINE_ALONE, PRETRAINED_ALONE, SHUFFLED], "beats_control"].any()
-    assert table.loc[SHUFFLED, "low"] < table.loc[SHUFFLED, "rho"] < table.loc[SHUFFLED, "high"]
-    assert (table["n"] == len(ROWS)).all() and (table["teams"] == 28 + 56).all()
-    again = judge_predictors(pairs, lose(pairs, 0.3), ["cosine", "alignment"]).set_index("name")
-    assert again.equals(table)
+    assert list(table.index) == [REGRESSION, COSINE_ALONE, PRETRAINED_ALONE, SIZE_ALONE]
+    assert table.loc[REGRESSION, "rho"] > 0.8 and table.loc[REGRESSION, "p"] == 1 / 40
+    assert table["beats_control"].tolist() == [True, False, False, False]
+    assert np.isnan(table.loc[SIZE_ALONE, "p"])
+    assert (table["n"] == len(ROWS)).all() and (table["teams"] == 28 + 56).all() and (table["dropped"] == 0).all()
+
+
+def test_the_size_of_teams_is_judged_by_itself(pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 3)
+    rng = np.random.default_rng(3)
+    losses = {row: len(row.team) + 0.1 * rng.normal() for row in ROWS}
+    table = judge_predictors(pairs, losses, ["alignment"]).set_index("name")["rho"]
+    assert table[SIZE_ALONE] > 0.5 and table[COSINE_ALONE] < 0.3 and table[PRETRAINED_ALONE] < 0.3
+
+
+def draw_losses(tasks: str, seed: int, strength: float) -> tuple[pd.DataFrame, dict[TeamRow, float]]:
+    """A predictor and losses of all pairs, both with effects of the judged task, of its partner and of the pair.
+
+    The losses follow the predictor with this ``strength``.
+    """
+    rng = np.random.default_rng(seed)
+    table = pd.DataFrame(permutations(tasks, 2), columns=["first", "second"])
+
+    def draw() -> pd.Series:
+        judged, partner = (dict(zip(tasks, rng.normal(size=len(tasks)), strict=True)) for _ in range(2))
+        noise: pd.Series = table["first"].map(judged) + table["second"].map(partner) + rng.normal(size=len(table)) / 2
+        return noise
+
+    table = table.assign(number=draw())
+    values = strength * table["number"] + draw()
+    keys = [TeamRow(frozenset(pair), pair[0]) for pair in zip(table["first"], table["second"], strict=True)]
+    return table, dict(zip(keys, values, strict=True))
+
+
+@pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 6), (3, 55, 60)])
+def test_useless_predictors_with_task_effects_rarely_beat_the_control(
+    strength: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foretell, "DRAWS", 0)
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 19)
+    found = [
+        judge_predictors(*draw_losses("abcdefg", seed, strength), ["number"])["beats_control"][0] for seed in range(60)
+    ]
+    assert fewest <= sum(found) <= most  # 5 % of 60 are 3
+
+
+def test_rows_with_numbers_that_are_not_finite_are_dropped_and_counted(
+    pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 3)
+    losses = {row: loss for row, loss in lose(pairs, 0.3).items() if len(row.team) == 2}
+    gap = (pairs["first"] == "a") & (pairs["second"] == "b")
+    with_gap = pairs.assign(cosine=pairs["cosine"].mask(gap, np.inf))
+    table = judge_predictors(with_gap, {**losses, TeamRow(frozenset("cd"), "c"): np.nan}, ["alignment", "cosine"])
+    table = table.set_index("name")
+    assert table["dropped"].to_dict() == {REGRESSION: 2, COSINE_ALONE: 2, PRETRAINED_ALONE: 1, SIZE_ALONE: 1}
+    assert table.loc[REGRESSION, "n"] == len(losses) - 2 and table.loc[REGRESSION, "rho"] > 0.7

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from merging.images.benchmarks.paired_scores import find_interval
 
 PENALTIES = tuple(10.0**power for power in range(-3, 4))  # of standardized predictors, relative to the number of rows
-DRAWS, SHUFFLES, SEED = 2000, 200, 0  # resamples of teams, and shuffles of the values
+DRAWS, PERMUTATIONS, SEED = 2000, 199, 0  # resamples of teams, and permutations of the names of tasks
 MIN_ROWS = 4  # fewest rows that a regression is fitted on
+SIGNIFICANT = 0.05  # the largest p of predictors that beat the control
 REGRESSION, COSINE_ALONE, PRETRAINED_ALONE = "all predictors", "cosine alone", "pretrained accuracy alone"
-SHUFFLED = "shuffled losses"
+SIZE_ALONE = "team size alone"
 ALONE = {COSINE_ALONE: "cosine", PRETRAINED_ALONE: "pretrained"}  # predictors that are also judged by themselves
+COLUMNS = ["name", "rho", "low", "high", "control", "p", "n", "dropped"]
 Floats = NDArray[np.float64]
 
 
@@ -49,17 +51,21 @@ class RidgeFit:
         return foretold
 
 
-def build_team_rows(pairs: pd.DataFrame, rows: Sequence[TeamRow], columns: Sequence[str]) -> Floats:
-    """The predictors (n, p + 1) of rows: means over the partners of the row's task, and the number of partners.
+def build_team_rows(
+    pairs: pd.DataFrame, rows: Sequence[TeamRow], columns: Sequence[str], names: Mapping[str, str] | None = None
+) -> Floats:
+    """The predictors (n, p) of rows: means of these ``columns`` over the partners of the row's task.
 
-    ``pairs`` has a row for each ordered pair (first, second) with these ``columns``.
+    ``pairs`` has a row for each ordered pair (first, second). A task has the predictors of the task that it has in
+    ``names``, its own without them.
     """
-    by_pair = pairs.set_index(["first", "second"])[list(columns)]
-    means = []
-    for row in rows:
-        partners = sorted(row.team - {row.task})
-        means.append([*by_pair.loc[[(row.task, one) for one in partners]].mean(), len(partners)])
-    return np.array(means, np.float64).reshape(len(rows), len(columns) + 1)
+    keys = zip(pairs["first"], pairs["second"], strict=True)
+    by_pair = dict(zip(keys, pairs[list(columns)].to_numpy(np.float64), strict=True))
+    names = names or {task: task for row in rows for task in row.team}
+    means = [
+        np.mean([by_pair[names[row.task], names[one]] for one in sorted(row.team - {row.task})], axis=0) for row in rows
+    ]
+    return np.array(means, np.float64).reshape(len(rows), len(columns))
 
 
 def fit_ridge(predictors: Floats, values: Floats) -> RidgeFit:
@@ -114,7 +120,8 @@ def correlate_teams(
 ) -> tuple[float, float, float]:
     """Spearman's ρ of foretold and measured values (n,) with its 95 % interval, over teams sampled with replacement.
 
-    Rows that are not foretold (NaN) are left out. The rows of a team stay together, since they are of one merge.
+    Rows that are not foretold (NaN) are left out. The rows of a team stay together, since they are of one merge. Teams
+    share tasks, so the interval is too narrow; whether predictors foretell anything is for the control to say.
     """
     known = np.flatnonzero(np.isfinite(foretold) & np.isfinite(values))
     by_team: dict[frozenset[str], list[int]] = {}
@@ -133,30 +140,58 @@ def correlate_teams(
 def judge_predictors(
     pairs: pd.DataFrame, losses: Mapping[TeamRow, float], columns: Sequence[str], seed: int = SEED
 ) -> pd.DataFrame:
-    """How well predictors foretell measured losses: a row for each set of them, and one for the control.
+    """How well predictors foretell measured losses: a row for each set of them.
 
     ``pairs`` is the table of ``predictors.build_pair_table``, ``losses`` {row: measured loss, a share}. Columns: name
-    ("all predictors": these ``columns``; "cosine alone"; "pretrained accuracy alone"; "shuffled losses"), rho, low and
-    high (its 95 % interval), n (rows), teams, and beats_control: whether low is above the control's high. The
-    control is fitted with all predictors on losses that are shuffled over the rows, ``SHUFFLES`` times; its rho is the
-    mean, low and high hold 95 % of the shuffles.
+    ("all predictors": these ``columns`` and the team's size; "cosine alone"; "pretrained accuracy alone"; "team size
+    alone"), rho, low and high (see ``correlate_teams``), control (the mean rho of the control), p, n (rows), dropped
+    (rows with a predictor or a loss that is not finite), teams, and beats_control (p is at most ``SIGNIFICANT``).
+
+    The control of a set, see ``permute_names``, keeps what tasks and teams share and that predictions of left-out tasks
+    are biased below zero; p is the share of all rho, the observed one among them, that are at least the observed one.
+    The size of a team does not depend on names, so it has no control and no p (NaN).
     """
     rows = list(losses)
-    values, sets = np.array([losses[row] for row in rows], np.float64), {REGRESSION: list(columns)}
-    sets |= {name: [column] for name, column in ALONE.items() if column in pairs}
-    table: list[tuple[str, float, float, float, int]] = []
-    for name, chosen in sets.items():
-        foretold = foretell_unseen(build_team_rows(pairs, rows, chosen), values, rows)
-        table.append((name, *correlate_teams(foretold, values, rows, seed), int(np.isfinite(foretold).sum())))
-    predictors, generator = build_team_rows(pairs, rows, columns), np.random.default_rng(seed)
-    shuffled = []
-    for _ in range(SHUFFLES):
-        mixed = generator.permutation(values)
-        foretold = foretell_unseen(predictors, mixed, rows)
+    values, sizes = np.array([losses[row] for row in rows], np.float64), np.array([[len(row.team)] for row in rows])
+    sets = {REGRESSION: (list(columns), sizes)}
+    sets |= {name: ([column], sizes[:, :0]) for name, column in ALONE.items() if column in pairs}
+    table: list[tuple[str | float, ...]] = []
+    for name, (chosen, beside) in {**sets, SIZE_ALONE: ([], sizes)}.items():
+        foretold = _foretell_finite(np.hstack([build_team_rows(pairs, rows, chosen), beside]), values, rows)
+        rho, low, high = correlate_teams(foretold, values, rows, seed)
+        control, p = np.array([]), np.nan
+        if chosen and np.isfinite(rho):
+            control = permute_names(pairs, rows, values, chosen, beside, seed)
+            p = (1 + np.count_nonzero(control >= rho)) / (1 + len(control))
+        n = int(np.isfinite(foretold).sum())
+        table.append((name, rho, low, high, float(control.mean()) if len(control) else np.nan, p, n, len(rows) - n))
+    result = pd.DataFrame(table, columns=COLUMNS)
+    return result.assign(teams=len({row.team for row in rows}), beats_control=result["p"] <= SIGNIFICANT)
+
+
+def permute_names(
+    pairs: pd.DataFrame, rows: Sequence[TeamRow], values: Floats, columns: Sequence[str], beside: Floats, seed: int
+) -> Floats:
+    """Spearman's ρ (``PERMUTATIONS``,) if tasks have the predictors of other tasks, by random permutations of names.
+
+    The measured ``values`` (n,) stay, and so do predictors ``beside`` these ``columns`` (n, q).
+    """
+    tasks, generator = sorted(frozenset().union(*(row.team for row in rows))), np.random.default_rng(seed)
+    control = []
+    for _ in range(PERMUTATIONS):
+        names = dict(zip(tasks, generator.permutation(tasks).tolist(), strict=True))
+        predictors = np.hstack([build_team_rows(pairs, rows, columns, names), beside])
+        foretold = _foretell_finite(predictors, values, rows)
         known = np.isfinite(foretold)
-        shuffled.append(rank_correlation(foretold[known], mixed[known]))
-    varied = np.array(shuffled)[np.isfinite(shuffled)]
-    low, high = map(float, find_interval(varied)) if len(varied) else (np.nan, np.nan)
-    table.append((SHUFFLED, float(varied.mean()) if len(varied) else np.nan, low, high, table[0][-1]))
-    result = pd.DataFrame(table, columns=["name", "rho", "low", "high", "n"])
-    return result.assign(teams=len({row.team for row in rows}), beats_control=result["low"] > high)
+        control.append(rank_correlation(foretold[known], values[known]))
+    found = np.array(control)
+    return found[np.isfinite(found)]
+
+
+def _foretell_finite(predictors: Floats, values: Floats, rows: Sequence[TeamRow]) -> Floats:
+    """What ``foretell_unseen`` foretells of the rows with finite predictors and a finite value; NaN for the others."""
+    finite = np.flatnonzero(np.isfinite(predictors).all(axis=1) & np.isfinite(values))
+    foretold = np.full(len(rows), np.nan)
+    if len(finite):
+        foretold[finite] = foretell_unseen(predictors[finite], values[finite], [rows[index] for index in finite])
+    return foretold
