@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from merging.study.partners import foretell
 from merging.study.partners.foretell import (
     COSINE_ALONE,
-    PENALTIES,
+    PENALTY,
     PRETRAINED_ALONE,
     REGRESSION,
     SIZE_ALONE,
@@ -22,7 +22,6 @@ from merging.study.partners.foretell import (
     fit_ridge,
     foretell_unseen,
     judge_predictors,
-    rank_correlation,
 )
 
 TASKS = "abcdefgh"
@@ -63,24 +62,9 @@ def test_ridge_against_the_normal_equations() -> None:
     y = x @ [1, 0.2, 3, 0] + noise + 5
     fit = fit_ridge(x, y)
     z = (x - x.mean(axis=0)) / x.std(axis=0)
-
-    def solve(z: np.ndarray, y: np.ndarray, penalty: float) -> np.ndarray:
-        return np.asarray(np.linalg.solve(z.T @ z + penalty * 30 * np.eye(4), z.T @ (y - y.mean())))
-
-    slopes = [solve(z, y, penalty) for penalty in PENALTIES]
-    place = int(np.argmin([np.abs(one - fit.slopes).max() for one in slopes]))
-    assert fit.slopes == pytest.approx(slopes[place]) and fit.predict(x) == pytest.approx(z @ slopes[place] + y.mean())
-
-    def leave_one_out(penalty: float) -> float:
-        a = np.column_stack([np.ones(30), z])  # an intercept without a penalty
-        ridge = np.diag([0.0, *[penalty * 30] * 4])
-        errors = []
-        for left in range(30):
-            rest = np.arange(30) != left
-            errors.append(y[left] - a[left] @ np.linalg.solve(a[rest].T @ a[rest] + ridge, a[rest].T @ y[rest]))
-        return float(np.square(errors).mean())
-
-    assert place == int(np.argmin([leave_one_out(penalty) for penalty in PENALTIES]))
+    a = np.column_stack([np.ones(30), z])  # an intercept without a penalty
+    expected = np.linalg.solve(a.T @ a + np.diag([0.0, *[30 * PENALTY] * 4]), a.T @ y)
+    assert [fit.intercept, *fit.slopes] == pytest.approx(expected) and fit.predict(x) == pytest.approx(a @ expected)
 
 
 def test_a_constant_predictor_is_no_error() -> None:
@@ -100,7 +84,7 @@ def test_a_prediction_does_not_depend_on_teams_with_its_tasks(pairs: pd.DataFram
     assert found[place] == pytest.approx(fit_ridge(x[~touched], values[~touched]).predict(x[[place]])[0])
     triple = ROWS.index(TeamRow(frozenset("abc"), "c"))
     thirds = []
-    for pair in combinations("abc", 2):
+    for pair in ("ac", "bc"):  # the judged task is never seen
         seen = np.array([row.team.isdisjoint(pair) for row in ROWS])
         thirds.append(fit_ridge(x[seen], values[seen]).predict(x[[triple]])[0])
     assert found[triple] == pytest.approx(np.mean(thirds))
@@ -120,9 +104,6 @@ def test_the_interval_is_over_teams(pairs: pd.DataFrame) -> None:
     foretold[:3] = np.nan
     rho, low, high = correlate_teams(foretold, values, ROWS)
     assert rho == pytest.approx(spearmanr(foretold[3:], values[3:]).statistic)
-    assert rank_correlation(np.array([1.0, 1.0, 2.0, 3.0]), np.array([2.0, 1.0, 5.0, 4.0])) == pytest.approx(
-        spearmanr([1, 1, 2, 3], [2, 1, 5, 4]).statistic
-    )
     teams = [np.flatnonzero([row.team == team for row in ROWS]) for team in dict.fromkeys(row.team for row in ROWS)]
     teams = [kept for kept in (one[np.isfinite(foretold[one])] for one in teams) if len(kept)]
     rng, draws = np.random.default_rng(0), []
@@ -173,16 +154,16 @@ def draw_losses(tasks: str, seed: int, strength: float) -> tuple[pd.DataFrame, d
     return table, dict(zip(keys, values, strict=True))
 
 
-@pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 6), (3, 55, 60)])
+@pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 4), (3, 27, 30)])
 def test_useless_predictors_with_task_effects_rarely_beat_the_control(
     strength: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foretell, "DRAWS", 0)
     monkeypatch.setattr(foretell, "PERMUTATIONS", 19)
     found = [
-        judge_predictors(*draw_losses("abcdefg", seed, strength), ["number"])["beats_control"][0] for seed in range(60)
+        judge_predictors(*draw_losses("abcdef", seed, strength), ["number"])["beats_control"][0] for seed in range(30)
     ]
-    assert fewest <= sum(found) <= most  # 5 % of 60 are 3
+    assert fewest <= sum(found) <= most  # 5 % of 30 are 1.5
 
 
 def test_rows_with_numbers_that_are_not_finite_are_dropped_and_counted(

@@ -1,8 +1,8 @@
 """How well numbers that are known before a merge foretell what it costs: ridge regression, with two tasks left out.
 
 A row is a team of tasks and one of them; its value is what the merge of the team's experts loses on that task. Two
-rows with a task in common are not independent, so every prediction is of a team with two tasks that the regression has
-not seen: it is fitted on the teams without either.
+rows with a task in common are not independent, so every prediction is of a row whose task, and one of its partners, the
+regression has not seen: it is fitted on the teams without either.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.images.benchmarks.paired_scores import find_interval
+from merging.study.analysis.correlation import fit_line
 
-PENALTIES = tuple(10.0**power for power in range(-3, 4))  # of standardized predictors, relative to the number of rows
+PENALTY = 1.0  # of standardized predictors, relative to the number of rows: halves the slope of a single one
 DRAWS, PERMUTATIONS, SEED = 2000, 199, 0  # resamples of teams, and permutations of the names of tasks
 MIN_ROWS = 4  # fewest rows that a regression is fitted on
 SIGNIFICANT = 0.05  # the largest p of predictors that beat the control
@@ -69,50 +70,30 @@ def build_team_rows(
 
 
 def fit_ridge(predictors: Floats, values: Floats) -> RidgeFit:
-    """The ridge regression of ``values`` (n,) on ``predictors`` (n, p), which are standardized.
-
-    The penalty is the one of ``PENALTIES`` with the smallest squared error when each row is left out in turn, which
-    follows from the leverages h of a single fit, (y − ŷ) / (1 − h) (Golub, Heath and Wahba 1979).
-    """
+    """The ridge regression of ``values`` (n,) on ``predictors`` (n, p), which are standardized, with ``PENALTY``."""
     means, scales = predictors.mean(axis=0), predictors.std(axis=0)
     scales = np.where(scales > 0, scales, 1.0)
-    left, sizes, right = np.linalg.svd((predictors - means) / scales, full_matrices=False)
-    centered, best = values - values.mean(), (np.inf, np.zeros(predictors.shape[1]))
-    for penalty in PENALTIES:
-        shrunk = sizes**2 / (sizes**2 + penalty * len(values))
-        leverage = 1 / len(values) + (left**2 * shrunk).sum(axis=1)
-        error = float(np.square((centered - left @ (shrunk * (left.T @ centered))) / (1 - leverage)).mean())
-        if error < best[0]:
-            inverse = sizes / (sizes**2 + penalty * len(values))
-            best = (error, right.T @ (inverse * (left.T @ centered)))
-    return RidgeFit(means, scales, best[1], float(values.mean()))
+    standardized = (predictors - means) / scales
+    squares = standardized.T @ standardized + PENALTY * len(values) * np.eye(len(means))
+    return RidgeFit(means, scales, np.linalg.solve(squares, standardized.T @ values), float(values.mean()))
 
 
 def foretell_unseen(predictors: Floats, values: Floats, rows: Sequence[TeamRow]) -> Floats:
-    """The foretold values (n,) of rows, each by regressions that saw neither of two tasks of its team.
+    """The foretold values (n,) of rows, each by regressions that saw neither the row's task nor one of its partners.
 
-    A team of more than two tasks is foretold once for each two of them, and the mean counts. NaN if fewer than
-    ``MIN_ROWS`` rows are without these tasks.
+    A row with several partners is foretold once for each of them, and the mean counts. NaN if fewer than ``MIN_ROWS``
+    rows are without these tasks.
     """
     total, count = np.zeros(len(rows)), np.zeros(len(rows))
     teams = [row.team for row in rows]
     for pair in combinations(sorted(frozenset().union(*teams)), 2):
-        is_held_out = np.array([team.issuperset(pair) for team in teams])
+        is_held_out = np.array([row.task in pair and row.team.issuperset(pair) for row in rows])
         is_seen = np.array([team.isdisjoint(pair) for team in teams])
         if is_held_out.any() and is_seen.sum() >= MIN_ROWS:
             total[is_held_out] += fit_ridge(predictors[is_seen], values[is_seen]).predict(predictors[is_held_out])
             count[is_held_out] += 1
     mean: Floats = np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0)
     return mean
-
-
-def rank_correlation(first: Floats, second: Floats) -> float:
-    """Spearman's ρ of two arrays (n,), ties at mean ranks; NaN if there are fewer than three or one does not vary."""
-    from scipy.stats import rankdata
-
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
 def correlate_teams(
@@ -131,10 +112,10 @@ def correlate_teams(
     draws = []
     for _ in range(DRAWS if len(groups) > 1 else 0):
         sample = np.concatenate([groups[one] for one in generator.integers(len(groups), size=len(groups))])
-        draws.append(rank_correlation(foretold[sample], values[sample]))
+        draws.append(fit_line(foretold[sample], values[sample]).spearman)
     varied = np.array(draws)[np.isfinite(draws)] if draws else np.array([])
     low, high = find_interval(varied) if len(varied) else (np.nan, np.nan)
-    return rank_correlation(foretold[known], values[known]), float(low), float(high)
+    return fit_line(foretold, values).spearman, float(low), float(high)
 
 
 def judge_predictors(
@@ -181,9 +162,7 @@ def permute_names(
     for _ in range(PERMUTATIONS):
         names = dict(zip(tasks, generator.permutation(tasks).tolist(), strict=True))
         predictors = np.hstack([build_team_rows(pairs, rows, columns, names), beside])
-        foretold = _foretell_finite(predictors, values, rows)
-        known = np.isfinite(foretold)
-        control.append(rank_correlation(foretold[known], values[known]))
+        control.append(fit_line(_foretell_finite(predictors, values, rows), values).spearman)
     found = np.array(control)
     return found[np.isfinite(found)]
 
