@@ -16,7 +16,6 @@ from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint
 from merging.recipes.presets import find_preset
 from merging.study import measure
-from merging.study.measurements import robustness
 from merging.study.measurements.robustness import CELLS, MAX_IMAGES, build_tables
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
@@ -66,6 +65,13 @@ def test_intervals_are_paired_by_image() -> None:
     same = np.repeat(RIGHT["flags"][:1], len(CELLS), axis=0)  # corruption changes no answer
     loss = build_tables({"run": {"flags": same}}, ["flags"])["domains"][["loss", "loss_low", "loss_high"]]
     assert (loss == 0).all(axis=None)
+
+
+def test_nothing_is_lost_of_an_accuracy_of_zero() -> None:
+    right = RIGHT["flags"].copy()
+    right[0] = 0
+    rows = build_tables({"run": {"flags": right}}, ["flags"])["domains"]
+    assert rows[["loss", "loss_low", "loss_high"]].isna().all(axis=None) and rows["accuracy"].max() > 0.5
 
 
 def test_a_domain_without_data_sets_has_no_row() -> None:
@@ -155,4 +161,3 @@ def test_cancel_stores_nothing(measured: Any, tiny_benchmark: Benchmark) -> None
     with pytest.raises(Cancelled):
         measure.measure("robustness", store, tiny_benchmark, run.id, context=context)
     assert measure.find_measurement_result("robustness", store, tiny_benchmark, run.id) is None
-    assert len(robustness.CELLS) == 26

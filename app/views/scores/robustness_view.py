@@ -13,7 +13,7 @@ from app.reading import measurements, samples, score_tables
 from app.reading.measurements import MeasuredRuns
 from app.session import address, run_choice
 from app.widgets import chart_view, page_parts, run_picker
-from app.widgets.jobs import measure_button
+from app.widgets.jobs import measure_button, shown_measurements
 from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
 from viz.figure_text import span
@@ -21,7 +21,6 @@ from viz.figure_text import span
 if TYPE_CHECKING:
     from merging.study.analysis.measurement_store import StoredMeasurement
 
-RUN, REFERENCES = "run", ("pretrained", "individual", "multitask")  # models in tables; references, as Scores names them
 HALVES = {"reporting half": "", "choosing half": "_choosing"}
 DOMAINS = {"In domain": IN_DOMAIN, "Out of domain": OUT_OF_DOMAIN}
 MAX_FIRST_RUNS = 4  # runs shown at first if none is chosen
@@ -33,7 +32,7 @@ NOTE = (
     "Relative loss: 1 − A/A₀, where A₀ is the accuracy on intact images and A the mean over the five kinds of "
     "corruption and five severities; a model that was poor before has less to lose. All models answer the same "
     "n = {n} images per data set of the {half}, sampled with seed {seed}; accuracies are means over data sets, with "
-    "95% intervals over images ({resamples:,} resamples, losses paired by image). The severities are those of "
+    "95% intervals over images ({resamples:,} resamples, losses paired with intact images; runs are not paired with each other). The severities are those of "
     "{source}. The experts answer their own tasks only. {origin}"
 )
 LOSSES_NOTE = (
@@ -64,11 +63,14 @@ def draw_view(runs: Sequence[Run]) -> None:
     for sentence in page_text.marks_in_words(groups[0]):
         page_parts.draw_caution(sentence, st.caption)
     found = {run.id: measurements.find_measurement(key, run.id) for run in groups[0]}
+    references = measurements.find_measurement(f"{measurements.ROBUSTNESS_REFERENCES}{suffix}", groups[0][0].id)
     if stored := [(run, measured) for run in groups[0] if (measured := found[run.id])]:
-        references = measurements.find_measurement(f"{measurements.ROBUSTNESS_REFERENCES}{suffix}", groups[0][0].id)
         _draw_results(stored, references, over)
     if unmeasured := [run for run in groups[0] if not found[run.id]]:
-        measure_button.draw_missing(key, unmeasured, OFFER, [measured for _, measured in stored])
+        seconds = shown_measurements.expected_seconds(
+            [key] * len(unmeasured) + ([] if references else [f"{measurements.ROBUSTNESS_REFERENCES}{suffix}"])
+        )
+        measure_button.draw_missing(key, unmeasured, OFFER, seconds=seconds)
     run_picker.draw_other_groups(groups)
 
 
@@ -78,13 +80,13 @@ def find_losses(models: Sequence[str]) -> pd.DataFrame:
     The index has their names: ids of runs, and "pretrained" and "individual", which are measured with a run.
     """
     found: dict[str, tuple[float, float]] = {}
-    for run in (name for name in models if name not in REFERENCES):
+    for run in (name for name in models if name not in score_tables.REFERENCE_NAMES):
         measured = measurements.find_measurement(measurements.ROBUSTNESS, run)
         references = measured and measurements.find_measurement(measurements.ROBUSTNESS_REFERENCES, run)
         for one in filter(None, (measured, references)):
             rows = measurements.measured_table(one, "domains")
             whole = rows[(rows["over"] == IN_DOMAIN) & (rows["corruption"] == ALL) & (rows["severity"] == ALL)]
-            names = whole["model"].where(whole["model"] != RUN, run)
+            names = whole["model"].where(whole["model"].isin(list(score_tables.REFERENCE_NAMES)), run)
             found |= dict(zip(names, zip(whole["accuracy"], whole["loss"], strict=True), strict=True))
     return pd.DataFrame.from_dict(found, orient="index", columns=["corrupted", "relative_loss"])
 
@@ -134,19 +136,28 @@ def _join_models(stored: MeasuredRuns, references: StoredMeasurement | None) -> 
 
 
 def _describe_losses(whole: pd.DataFrame, over: str) -> str:
-    """Which run loses least and which most, in a sentence."""
-    rows = whole[(whole["corruption"] == ALL) & (whole["kind"] == "merge")].sort_values("loss")
+    """The range of relative losses of runs, and whether the intervals at its ends overlap, in a sentence."""
+    rows = whole[(whole["corruption"] == ALL) & (whole["kind"] == "merge")].dropna(subset="loss").sort_values("loss")
+    if rows.empty:
+        return f"Relative losses {over} are undefined: these runs answer no intact image right."
     words = [
         f"**{page_text.safe_text(row['label'], 60)}** {_format_interval(row, 'loss', 'loss_low', 'loss_high')}"
         for _, row in rows.iloc[[0, -1]].iterrows()
     ]
     if len(rows) == 1:
         return f"Of its accuracy {over}, corrupted images cost {words[0]}."
-    return f"Of the accuracy {over}, corrupted images cost {words[0]} (the least here) to {words[1]} (the most)."
+    overlap = "overlap" if rows["loss_high"].iloc[0] >= rows["loss_low"].iloc[-1] else "do not overlap"
+    return (
+        f"Of the accuracy {over}, corrupted images cost from {words[0]} to {words[1]}; these two intervals {overlap}."
+    )
 
 
 def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
-    """A share with its interval, in percent."""
+    """A share with its interval, in percent; both may be undefined (NaN)."""
+    if pd.isna(row[value]):
+        return "undefined"
+    if pd.isna(row[low]):
+        return f"{100 * row[value]:.1f}% (interval undefined)".replace("-", "\N{MINUS SIGN}")
     words = f"{100 * row[value]:.1f}% ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
     return words.replace("-", "\N{MINUS SIGN}")
 

@@ -71,7 +71,7 @@ def _measure_run(subject: Subject, context: Context, split: str) -> MeasurementR
         CheckpointError, TaskError: the run cannot be read, does not fit the benchmark's images, or there are none.
     """
     run = subject.store.get_run(subject.run_id)
-    stages = subject.split_context(context, {REFERENCES_STAGE: 1.0, CORRUPTED_STAGE: 3.0})
+    stages = subject.split_context(context, {REFERENCES_STAGE: 3.0, CORRUPTED_STAGE: 2.0})
     if run.kind == "merge":
         assert subject.measure_other is not None  # `measure` passes it
         key = REFERENCES_KEY if split == SPLITS[1] else f"{REFERENCES_KEY}_choosing"
@@ -197,9 +197,11 @@ def _select_kind(cells: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
 
 
 def _list_severities(values: NDArray[np.float64], draws: NDArray[np.float64]) -> Iterator[tuple[str | float, ...]]:
-    """Severity, accuracy and relative loss, both with intervals, from the rows of ``_select_kind`` (·, 1) and draws."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        losses, lost_draws = 1 - values / values[:1], 1 - draws / draws[:1]
+    """Severity, accuracy and relative loss, both with intervals, from the rows of ``_select_kind`` (·, 1) and draws.
+
+    Losses relative to an accuracy of zero are NaN, and so is an interval with one among its draws.
+    """
+    losses, lost_draws = (1 - rows / np.where(rows[:1] > 0, rows[:1], np.nan) for rows in (values, draws))
     columns = (values[:, 0], *find_interval(draws), losses[:, 0], *find_interval(lost_draws))
     names = (*map(str, (0, *SEVERITIES)), ALL)
     for name, row in zip(names, np.round(np.stack(columns, axis=1), DIGITS).tolist(), strict=True):
