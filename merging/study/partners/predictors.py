@@ -27,10 +27,10 @@ from merging.images.exemplars import TaskExemplars
 from merging.images.image_encoder import Encoder
 from merging.methods.shared.least_squares import as_matrices
 from merging.models.checkpoint import Checkpoint
-from merging.models.families import WEIGHT_ROLES, Role
+from merging.models.families import WEIGHT_ROLES
 from merging.study.measurements.drift import output_energy
 from merging.study.measurements.first_order import DifferentiableTower
-from merging.study.measurements.pairs import CONFLICT, COSINE, PairSums, compare_experts
+from merging.study.measurements.pairs import CONFLICT, COSINE, compare_experts
 from merging.study.measurements.put_back_images import SampleImages
 from merging.tasks.context import QUIET, Context
 
@@ -44,17 +44,17 @@ Floats = NDArray[np.float64]
 class WeightPredictors:
     """Numbers of K experts from their weights alone, of L matrices and S sections of the network.
 
-    ``cosine``, ``norm_ratio`` (‖τ_j‖ / ‖τ_i‖) and ``conflict`` (the share of entries with different signs, minus one
-    half) are (K, K), over all tensors; ``section_cosine`` (S, K, K) has the cosines of each of the ``sections``.
-    ``right`` and ``left`` (L, K, K) are the overlaps of the ``matrices``, see ``overlap_subspaces``. ``effective_rank``
-    and ``energy`` (‖τ‖²_F) are (L, K).
+    ``cosine``, ``log_norm_ratio`` (log ‖τ_j‖ / ‖τ_i‖) and ``conflict`` (the share with different signs of entries that
+    both change, minus that by chance) are (K, K), over all tensors; ``section_cosine`` (S, K, K) has the cosines of
+    each of the ``sections``. ``right`` and ``left`` (L, K, K) are the overlaps of the ``matrices``, see
+    ``overlap_experts``. ``effective_rank`` and ``energy`` (‖τ‖²_F) are (L, K).
     """
 
     experts: tuple[str, ...]
     sections: tuple[str, ...]
     matrices: tuple[str, ...]
     cosine: Floats
-    norm_ratio: Floats
+    log_norm_ratio: Floats
     conflict: Floats
     section_cosine: Floats
     right: Floats
@@ -63,8 +63,12 @@ class WeightPredictors:
     energy: Floats
 
     def average_matrices(self, values: Floats) -> Floats:
-        """The mean over matrices (K, ...) of ``values`` (L, K, ...), each with expert i's share of its energy."""
-        shares = self.energy / np.maximum(self.energy.sum(axis=0), np.finfo(np.float64).tiny)
+        """The mean over matrices (K, ...) of ``values`` (L, K, ...), each with expert i's share of its energy.
+
+        NaN for an expert without energy.
+        """
+        whole = self.energy.sum(axis=0)
+        shares = self.energy / np.where(whole > 0, whole, np.nan)
         known = np.where(np.isfinite(values), values, 0.0)  # undefined only where the share is zero
         mean: Floats = np.einsum("lk,lk...->k...", shares, known)
         return mean
@@ -76,8 +80,8 @@ class ImagePredictors:
 
     ``alignment`` (K, K) is ⟨∇L_i(θ₀ + τ_i), τ_j⟩, to first order the rise of task i's loss (cross-entropy, nats) when
     τ_j is added to expert i. ``interference`` (K, K) is Σ_l ‖X_i^l τ_j^l‖² / ‖X_i^l τ_i^l‖² with the inputs X_i^l of
-    layer l in expert i, over the layers that expert i changed. ``pretrained`` (K,) is the pretrained model's accuracy
-    on the images of each task.
+    layer l in expert i, over the weight matrices that expert i changed. ``pretrained`` (K,) is the pretrained model's
+    accuracy on the images of each task.
     """
 
     experts: tuple[str, ...]
@@ -100,7 +104,7 @@ def compare_weights(
     sections = sums.tensors["section"].to_numpy(object)
     names = tuple(dict.fromkeys(sections))
     with np.errstate(divide="ignore", invalid="ignore"):
-        norm_ratio = lengths[None, :] / lengths[:, None]
+        log_norm_ratio = np.log(lengths[None, :] / lengths[:, None])
     matrices, overlaps, ranks, energies = [], [], [], []
     meter = stages[SPECTRA_STAGE].meter(inputs.work)
     for slot in Stream(inputs, stages=(), in_pieces=False, meter=meter, phase="Comparing singular vectors"):
@@ -111,36 +115,30 @@ def compare_weights(
         overlaps.append(overlap_experts(factors))
         ranks.append([effective_rank(one.values) for one in factors])
         energies.append([float(one.values.square().sum()) for one in factors])
-    right, left = (np.array([one[side] for one in overlaps]).reshape(-1, *norm_ratio.shape) for side in (0, 1))
+    right, left = (np.array([one[side] for one in overlaps]).reshape(-1, *log_norm_ratio.shape) for side in (0, 1))
     return WeightPredictors(
-        inputs.names, names, tuple(matrices), whole.values(COSINE)[0], norm_ratio, whole.values(CONFLICT)[0] - 0.5,
-        np.stack([_section_cosine(sums, sections == name) for name in names]), right, left,
+        inputs.names, names, tuple(matrices), whole.values(COSINE)[0], log_norm_ratio,
+        (whole.values(CONFLICT) - whole.chance(CONFLICT))[0],
+        np.stack([sums.sum_rows(sections == name).values(COSINE)[0] for name in names]), right, left,
         *(np.array(rows, np.float64).reshape(-1, len(inputs.names)) for rows in (ranks, energies)),
     )  # fmt: skip
 
 
-def _section_cosine(sums: PairSums, rows: NDArray[np.bool_]) -> Floats:
-    cosine: Floats = sums.sum_rows(rows).values(COSINE)[0]
-    return cosine
-
-
 def overlap_experts(factors: Sequence[Factors]) -> tuple[Floats, Floats]:
-    """The overlaps (K, K) of right and of left singular subspaces that hold ``ENERGY_SHARE`` of the energy."""
+    """The overlaps (K, K) of right and of left singular subspaces that hold ``ENERGY_SHARE`` of the energy.
+
+    The overlap of orthonormal columns V_i (d, r) and V_j (d, s) is ‖V_iᵀV_j‖²_F / r, the share of the first subspace in
+    the second: 1 if the second contains the first, 0 if they are orthogonal, about s / d by chance; NaN if r is zero.
+    """
     ranks = [hold_energy(one.values) for one in factors]
     right = [one.right[:rank].T for one, rank in zip(factors, ranks, strict=True)]
     left = [one.left[:, :rank] for one, rank in zip(factors, ranks, strict=True)]
     right_overlaps, left_overlaps = (
-        np.array([[overlap_subspaces(first, second) for second in bases] for first in bases]) for bases in (right, left)
+        np.array([[float((first.T @ second).square().sum()) for second in bases] for first in bases])
+        for bases in (right, left)
     )
-    return right_overlaps, left_overlaps
-
-
-def overlap_subspaces(first: Tensor, second: Tensor) -> float:
-    """‖V_iᵀV_j‖²_F / r of orthonormal columns V_i (d, r) and V_j (d, s): the share of the first subspace in the second.
-
-    1 if the second contains the first, 0 if they are orthogonal, about s / d by chance; NaN if the first is empty.
-    """
-    return float((first.T @ second).square().sum() / first.shape[1])
+    sizes = np.where(ranks, ranks, np.nan)[:, None]
+    return right_overlaps / sizes, left_overlaps / sizes
 
 
 def hold_energy(values: Tensor, share: float = ENERGY_SHARE) -> int:
@@ -194,15 +192,10 @@ def compare_on_images(
             gradients = to_float64(file.read(slot.name, 0, slot.pretrained.numel()))
             vectors = to_float64(slot.task_vectors)
             alignment += (gradients @ vectors.flatten(1).T).cpu().numpy()
-            if (rows := slot.inputs) is not None:
-                is_scale = slot.role == Role.NORM_SCALE
-                tensors = vectors if is_scale else as_matrices(slot, vectors)
+            if (rows := slot.inputs) is not None and slot.role in WEIGHT_ROLES:
+                tensors = as_matrices(slot, vectors)
                 for i, moments in enumerate(rows):
-                    outputs = [
-                        (moments.energy() * one.square()).sum() if is_scale else output_energy(moments, one)
-                        for one in tensors
-                    ]
-                    energies = np.array(to_numbers(*outputs))
+                    energies = np.array(to_numbers(*(output_energy(moments, one) for one in tensors)))
                     interference[i] += energies / energies[i] if energies[i] > 0 else 0
     meter = stages[PRETRAINED_STAGE].meter(images)
     accuracies = score_exemplars(pretrained, {name: exemplars[name] for name in inputs.names}, device, meter)
@@ -238,14 +231,14 @@ def _to_sample(task: TaskExemplars) -> SampleImages:
 def build_pair_table(weights: WeightPredictors, images: ImagePredictors | None = None) -> pd.DataFrame:
     """A row for each ordered pair of different experts: first (i), second (j), and one column for each predictor.
 
-    Columns: cosine, norm_ratio, conflict, right and left (overlaps, means over matrices by energy of the first),
+    Columns: cosine, log_norm_ratio, conflict, right and left (overlaps, means over matrices by energy of the first),
     first_rank and second_rank (effective, likewise), "cosine SECTION" of each section; with images also alignment,
     interference and pretrained (of the first).
     """
     first, second = np.nonzero(~np.eye(len(weights.experts), dtype=bool))
     names, ranks = np.array(weights.experts, object), weights.average_matrices(weights.effective_rank)
     matrices = {
-        "cosine": weights.cosine, "norm_ratio": weights.norm_ratio, "conflict": weights.conflict,
+        "cosine": weights.cosine, "log_norm_ratio": weights.log_norm_ratio, "conflict": weights.conflict,
         "right": weights.average_matrices(weights.right), "left": weights.average_matrices(weights.left),
     }  # fmt: skip
     matrices |= {
