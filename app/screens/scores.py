@@ -43,7 +43,14 @@ PERCENT_COLUMNS = {  # title and px
     "h_score": ("H-score", 66),
     "normalized": ("Norm.", 60),
 }
-CORRUPTED_COLUMNS = {"corrupted": ("Corrupted", 84), "relative_loss": ("Rel. loss", 76)}
+CORRUPTED_COLUMNS = {
+    "corrupted": ("Corrupted", 84),
+    "corrupted_low": ("Corr.: low", 76),
+    "corrupted_high": ("Corr.: high", 80),
+    "relative_loss": ("Rel. loss", 76),
+    "loss_low": ("Loss: low", 74),
+    "loss_high": ("Loss: high", 78),
+}
 
 
 def draw_numbers(table: pd.DataFrame) -> None:

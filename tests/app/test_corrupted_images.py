@@ -35,7 +35,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StoredMeas
 def test_a_run_without_them_offers_to_measure(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("scores", library, scores_view=VIEW)
     assert not at.exception and charts(at) == 0
-    assert "has not been measured for" in words(at)
+    assert "has not been measured for" in words(at) and "That takes about" in words(at)
     press(at, "Measure")
     assert {key for key, _ in asked} == {"robustness"}
 
@@ -58,7 +58,10 @@ def test_the_losses_are_those_that_are_stored(open_app: Any, measured: Any, doma
     interval = f"({100 * row['loss_low']:.1f} to {100 * row['loss_high']:.1f})".replace("-", "\N{MINUS SIGN}")
     assert table["Relative loss"].iloc[0].replace("\N{MINUS SIGN}", "-").startswith(f"{100 * row['loss']:.1f}% (")
     assert table["Relative loss"].iloc[0].endswith(interval)
-    assert table["Blur, loss"].iloc[0] == pytest.approx(100 * rows.loc[(over, "blur", "all"), "loss"])
+    blur = rows.loc[(over, "blur", "all")]
+    low, high = (f"{100 * blur[name]:.1f}" for name in ("loss_low", "loss_high"))
+    words_of_blur = table["Blur, loss"].iloc[0].replace("\N{MINUS SIGN}", "-")
+    assert words_of_blur == f"{100 * blur['loss']:.1f}% ({low} to {high})"
     experts = ["Individual experts"] if over == "in domain" else []
     assert list(table["Model"])[1:] == ["Pretrained", *experts]
     assert interval in words(at) and "resamples" in words(at)
@@ -71,6 +74,7 @@ def test_the_averages_have_them_as_another_column(open_app: Any, measured: Any, 
     table = at.dataframe[0].value.set_index("run")
     assert not at.exception and "Rel. loss the share" in words(at)
     assert table.loc[stored.run_id, "corrupted"] == pytest.approx(100 * row["accuracy"])
-    assert table.loc[stored.run_id, "relative_loss"] == pytest.approx(100 * row["loss"])
+    losses = ["relative_loss", "loss_low", "loss_high"]
+    assert table.loc[stored.run_id, losses].tolist() == pytest.approx(100 * row[["loss", *losses[1:]]].to_numpy(float))
     assert table.loc["pretrained", "corrupted"] > 0 and table["corrupted"].isna().any()
     assert "corrupted" not in open_app("scores", library, scores_view="runs").dataframe[0].value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import streamlit as st
@@ -32,14 +32,18 @@ NOTE = (
     "Relative loss: 1 − A/A₀, where A₀ is the accuracy on intact images and A the mean over the five kinds of "
     "corruption and five severities; a model that was poor before has less to lose. All models answer the same "
     "n = {n} images per data set of the {half}, sampled with seed {seed}; accuracies are means over data sets, with "
-    "95% intervals over images ({resamples:,} resamples, losses paired with intact images; runs are not paired with each other). The severities are those of "
-    "{source}. The experts answer their own tasks only. {origin}"
+    "95% intervals over images ({resamples:,} resamples, losses paired with intact images, but no runs with each "
+    "other). The severities are those of {source}. The experts answer their own tasks only. {origin}"
 )
 LOSSES_NOTE = (
     " Corrupted is accuracy in domain on corrupted images, the mean over kinds and severities, and Rel. loss the share "
-    "of the accuracy on intact images that this costs, both on fewer images; the view “corrupted images” has their "
-    "intervals and measures runs without a number."
+    "of the accuracy on intact images that this costs, both on fewer images and with 95% intervals over them; the view "
+    "“corrupted images” measures runs without a number."
 )
+LOSS_COLUMNS = {  # of ``find_losses``: those of the measured table
+    "corrupted": "accuracy", "corrupted_low": "low", "corrupted_high": "high",
+    "relative_loss": "loss", "loss_low": "loss_low", "loss_high": "loss_high",
+}  # fmt: skip
 SOURCES = {True: "CIFAR-10-C", False: "ImageNet-C"}  # by whether the images are small
 
 
@@ -75,11 +79,11 @@ def draw_view(runs: Sequence[Run]) -> None:
 
 
 def find_losses(models: Sequence[str]) -> pd.DataFrame:
-    """The columns corrupted and relative_loss (shares, in domain, reporting half) of the measured ones of these models.
+    """``LOSS_COLUMNS`` (shares, in domain, reporting half) of the measured ones of these models.
 
     The index has their names: ids of runs, and "pretrained" and "individual", which are measured with a run.
     """
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, list[float]] = {}
     for run in (name for name in models if name not in score_tables.REFERENCE_NAMES):
         measured = measurements.find_measurement(measurements.ROBUSTNESS, run)
         references = measured and measurements.find_measurement(measurements.ROBUSTNESS_REFERENCES, run)
@@ -87,8 +91,8 @@ def find_losses(models: Sequence[str]) -> pd.DataFrame:
             rows = measurements.measured_table(one, "domains")
             whole = rows[(rows["over"] == IN_DOMAIN) & (rows["corruption"] == ALL) & (rows["severity"] == ALL)]
             names = whole["model"].where(whole["model"].isin(list(score_tables.REFERENCE_NAMES)), run)
-            found |= dict(zip(names, zip(whole["accuracy"], whole["loss"], strict=True), strict=True))
-    return pd.DataFrame.from_dict(found, orient="index", columns=["corrupted", "relative_loss"])
+            found |= dict(zip(names, whole[list(LOSS_COLUMNS.values())].to_numpy(float).tolist(), strict=True))
+    return pd.DataFrame.from_dict(found, orient="index", columns=list(LOSS_COLUMNS))
 
 
 def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, over: str) -> None:
@@ -111,12 +115,11 @@ def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, ov
     table = pd.DataFrame({"Model": whole.groupby("run", sort=False)["label"].first()})
     mean = whole[whole["corruption"] == ALL].set_index("run")
     table["Accuracy, corrupted"] = [_format_interval(mean.loc[run], "accuracy", "low", "high") for run in table.index]
-    table["Relative loss"] = [_format_interval(mean.loc[run], "loss", "loss_low", "loss_high") for run in table.index]
-    columns: dict[str, Any] = {"Model": st.column_config.TextColumn(width=240, pinned=True)}
-    for kind in list(KIND_TITLES)[1:]:
-        title = f"{KIND_TITLES[kind]}, loss"
-        table[title] = 100 * whole[whole["corruption"] == kind].set_index("run")["loss"]
-        columns[title] = st.column_config.NumberColumn(format="%.1f%%")
+    columns = {"Model": st.column_config.TextColumn(width=240, pinned=True)}
+    for kind, title in KIND_TITLES.items():
+        rows = whole[whole["corruption"] == kind].set_index("run")
+        losses = [_format_interval(rows.loc[run], "loss", "loss_low", "loss_high") for run in table.index]
+        table["Relative loss" if kind == ALL else f"{title}, loss"] = losses
     page_parts.draw_table(table, "Relative loss of every model by kind of corruption", columns)
 
 
