@@ -163,8 +163,9 @@ def permute_names(
         names = dict(zip(tasks, generator.permutation(tasks).tolist(), strict=True))
         predictors = np.hstack([build_team_rows(pairs, rows, columns, names), beside])
         control.append(fit_line(_foretell_finite(predictors, values, rows), values).spearman)
-    found = np.array(control)
-    return found[np.isfinite(found)]
+    found: Floats = np.array(control, np.float64)
+    finite: Floats = found[np.isfinite(found)]
+    return finite
 
 
 def _foretell_finite(predictors: Floats, values: Floats, rows: Sequence[TeamRow]) -> Floats:
@@ -172,5 +173,7 @@ def _foretell_finite(predictors: Floats, values: Floats, rows: Sequence[TeamRow]
     finite = np.flatnonzero(np.isfinite(predictors).all(axis=1) & np.isfinite(values))
     foretold = np.full(len(rows), np.nan)
     if len(finite):
-        foretold[finite] = foretell_unseen(predictors[finite], values[finite], [rows[index] for index in finite])
+        foretold[finite] = foretell_unseen(
+            predictors[finite], values[finite], [rows[index] for index in finite.tolist()]
+        )
     return foretold
