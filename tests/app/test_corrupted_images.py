@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import tiny_library
 from page_harness import charts, press, words
 
+from app.views.scores.robustness_view import describe_losses
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import measurement_subject
@@ -78,3 +80,17 @@ def test_the_averages_have_them_as_another_column(open_app: Any, measured: Any, 
     assert table.loc[stored.run_id, losses].tolist() == pytest.approx(100 * row[["loss", *losses[1:]]].to_numpy(float))
     assert table.loc["pretrained", "corrupted"] > 0 and table["corrupted"].isna().any()
     assert "corrupted" not in open_app("scores", library, scores_view="runs").dataframe[0].value
+
+
+def test_losses_say_whether_their_intervals_overlap_or_that_they_are_undefined() -> None:
+    rows = pd.DataFrame({"label": ["A", "B", "C"], "loss": [0.2, 0.1, float("nan")]}).assign(
+        corruption="all", kind="merge"
+    )
+    rows = rows.assign(loss_low=rows["loss"] - 0.04, loss_high=rows["loss"] + 0.05)
+    expected = "cost from **B** 10.0% (6.0 to 15.0) to **A** 20.0% (16.0 to 25.0); these two intervals do not overlap."
+    assert describe_losses(rows, "in domain").endswith(expected)
+    wider = rows.assign(loss_high=rows["loss"] + 0.06)
+    assert describe_losses(wider, "in domain").endswith("these two intervals overlap.")
+    assert "are undefined" in describe_losses(rows.iloc[2:], "in domain")
+    unknown = rows.iloc[:1].assign(loss_low=float("nan"), loss_high=float("nan"))
+    assert describe_losses(unknown, "in domain").endswith("cost **A** 20.0% (interval undefined).")

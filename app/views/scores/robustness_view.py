@@ -95,6 +95,23 @@ def find_losses(models: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(found, orient="index", columns=list(LOSS_COLUMNS))
 
 
+def describe_losses(whole: pd.DataFrame, over: str) -> str:
+    """The range of relative losses of runs, and whether the intervals at its ends overlap, in a sentence."""
+    rows = whole[(whole["corruption"] == ALL) & (whole["kind"] == "merge")].dropna(subset="loss").sort_values("loss")
+    if rows.empty:
+        return f"Relative losses {over} are undefined: these runs answer no intact image right."
+    words = [
+        f"**{page_text.safe_text(row['label'], 60)}** {_format_interval(row, 'loss', 'loss_low', 'loss_high')}"
+        for _, row in rows.iloc[[0, -1]].iterrows()
+    ]
+    if len(rows) == 1:
+        return f"Of its accuracy {over}, corrupted images cost {words[0]}."
+    overlap = "overlap" if rows["loss_high"].iloc[0] >= rows["loss_low"].iloc[-1] else "do not overlap"
+    return (
+        f"Of the accuracy {over}, corrupted images cost from {words[0]} to {words[1]}; these two intervals {overlap}."
+    )
+
+
 def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, over: str) -> None:
     rows = _join_models(stored, references)
     rows = rows[rows["over"] == over]
@@ -102,7 +119,7 @@ def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, ov
         st.info(f"No data set is {over} for these runs.")
         return
     whole, by_severity = rows[rows["severity"] == ALL], rows[rows["severity"] != ALL]
-    st.markdown(_describe_losses(whole, over))
+    st.markdown(describe_losses(whole, over))
     chart_view.draw_chart(
         "corrupted_accuracy",
         by_severity.assign(
@@ -136,23 +153,6 @@ def _join_models(stored: MeasuredRuns, references: StoredMeasurement | None) -> 
         labels = rows["model"].map(score_tables.REFERENCE_NAMES)
         frames.append(rows.assign(run=rows["model"], label=labels, kind=rows["model"]))
     return pd.concat(frames, ignore_index=True)
-
-
-def _describe_losses(whole: pd.DataFrame, over: str) -> str:
-    """The range of relative losses of runs, and whether the intervals at its ends overlap, in a sentence."""
-    rows = whole[(whole["corruption"] == ALL) & (whole["kind"] == "merge")].dropna(subset="loss").sort_values("loss")
-    if rows.empty:
-        return f"Relative losses {over} are undefined: these runs answer no intact image right."
-    words = [
-        f"**{page_text.safe_text(row['label'], 60)}** {_format_interval(row, 'loss', 'loss_low', 'loss_high')}"
-        for _, row in rows.iloc[[0, -1]].iterrows()
-    ]
-    if len(rows) == 1:
-        return f"Of its accuracy {over}, corrupted images cost {words[0]}."
-    overlap = "overlap" if rows["loss_high"].iloc[0] >= rows["loss_low"].iloc[-1] else "do not overlap"
-    return (
-        f"Of the accuracy {over}, corrupted images cost from {words[0]} to {words[1]}; these two intervals {overlap}."
-    )
 
 
 def _format_interval(row: pd.Series, value: str, low: str, high: str) -> str:
