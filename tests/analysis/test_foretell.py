@@ -127,6 +127,18 @@ def test_a_planted_relation_beats_the_control_and_others_do_not(
     assert (table["n"] == len(ROWS)).all() and (table["teams"] == 28 + 56).all() and (table["dropped"] == 0).all()
 
 
+def test_the_control_gives_tasks_the_predictors_of_other_tasks(
+    pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 1)
+    values = np.array(list(lose(pairs, 0.3).values()))
+    found = foretell.permute_names(pairs, ROWS, values, ["cosine"], np.zeros((len(ROWS), 0)), seed=4)
+    former = dict(zip(np.random.default_rng(4).permutation(list(TASKS)).tolist(), TASKS, strict=True))
+    renamed = pairs.assign(first=pairs["first"].map(former), second=pairs["second"].map(former))
+    foretold = foretell_unseen(build_team_rows(renamed, ROWS, ["cosine"]), values, ROWS)
+    assert found == pytest.approx([spearmanr(foretold, values).statistic])
+
+
 def test_the_size_of_teams_is_judged_by_itself(pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foretell, "PERMUTATIONS", 3)
     rng = np.random.default_rng(3)
