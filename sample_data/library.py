@@ -73,7 +73,7 @@ RELEARNED_PRESETS = {
 }  # whose modules would take long to learn again to be measured
 RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *list_partners()) if one.key not in AWAITED_PRESETS)
 MEASURED = settings.LIBRARY_FOLDER.parent / measurement_subject.FOLDER
-DRIFT = (  # presets whose feature drift is measured; the others' is on demand
+DRIFT = (  # presets whose drift and accuracy on corrupted images are measured; the others' are on demand
     "weight_averaging",
     "task_arithmetic",
     "ties",
@@ -120,7 +120,7 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
 }
 SUBSETS_OF = ("task_arithmetic",)  # presets that are merged with every subset of the first team
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
-EXPERT_MEASUREMENTS = ("signs", "pairs")
+EXPERT_MEASUREMENTS = ("signs", "pairs", "robustness_references")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
 
 
@@ -142,6 +142,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("merge_path", preset) for preset in MERGE_PATHS),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
+    *(("robustness", preset) for preset in DRIFT),
     *((kind, None) for kind in BENCHMARK_MEASUREMENTS),
     *list_learned_measurements(LEARNED),
 )

@@ -43,6 +43,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "learning?modules": "feature_shift router_confusion routing_own routing_map routing_image",
     "learning?masks": "localization_map localization_overlap", "learning?storage": "storage_parts",
     "scores?runs": "id_ood_scatter task_accuracy score_letters storage",
+    "scores?corrupted images": "corrupted_accuracy",
     "scores?training": "seed_spread tuning_settings",
     "compare?scores": "compare_scores",
     "compare?charts": "compare_cells compare_tensor compare_spectrum compare_distance",

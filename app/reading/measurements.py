@@ -27,6 +27,7 @@ JOINT_MAP, MERGE_PATH = "joint_tsne", "merge_path"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"
 LOSS_BY_LEARNING_STEP, MODULES_ON_TEST_IMAGES = "along_steps", "modules"
+ROBUSTNESS, ROBUSTNESS_REFERENCES = "robustness", "robustness_references"
 ANSWERS_BY_DEPTH, FEATURE_BANK = "depths", "feature_bank"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run

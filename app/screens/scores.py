@@ -16,6 +16,7 @@ from app.views.scores import (
     experiment_link,
     imported_chart,
     plugin_matrix,
+    robustness_view,
     stored_size,
     training_view,
     unknown_task,
@@ -27,8 +28,8 @@ from viz.figure_text import plural
 if TYPE_CHECKING:
     import pandas as pd
 
-RUNS, PLUGIN, ABLATIONS, TRAINING = "runs", "plug-in matrix", "ablations", "training"
-VIEWS = (RUNS, PLUGIN, ABLATIONS, TRAINING)
+RUNS, PLUGIN, ABLATIONS, CORRUPTED, TRAINING = "runs", "plug-in matrix", "ablations", "corrupted images", "training"
+VIEWS = (RUNS, PLUGIN, ABLATIONS, CORRUPTED, TRAINING)
 MAX_FIRST_RUNS = 6  # runs shown at first if none is chosen
 WHAT_IS_OFFERED = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN_WIDTH, KIND_WIDTH, PER_TASK_KIND_WIDTH, COUNT_WIDTH, RUN_ID_WIDTH = 175, 80, 145, 52, 103  # of the columns, px
@@ -42,13 +43,23 @@ PERCENT_COLUMNS = {  # title and px
     "h_score": ("H-score", 66),
     "normalized": ("Norm.", 60),
 }
+CORRUPTED_COLUMNS = {
+    "corrupted": ("Corrupted", 84),
+    "corrupted_low": ("Corr.: low", 76),
+    "corrupted_high": ("Corr.: high", 80),
+    "relative_loss": ("Rel. loss", 76),
+    "loss_low": ("Loss: low", 74),
+    "loss_high": ("Loss: high", 78),
+}
 
 
 def draw_numbers(table: pd.DataFrame) -> None:
     """The sortable table of the scatter."""
     st.header("Every average, with its interval", anchor=False)
-    rows = table[["label", "kind", *PERCENT_COLUMNS, "n_in", "n_out", "run"]].copy()
-    rows[list(PERCENT_COLUMNS)] *= 100
+    corrupted = robustness_view.find_losses(list(table["run"]))
+    percent = PERCENT_COLUMNS | (CORRUPTED_COLUMNS if len(corrupted) else {})
+    rows = table.join(corrupted, on="run")[["label", "kind", *percent, "n_in", "n_out", "run"]].copy()
+    rows[list(percent)] *= 100
     kind = PER_TASK_KIND_WIDTH if rows["kind"].isin(["per_task", "task_modules"]).any() else KIND_WIDTH
     rows["kind"] = rows["kind"].replace(
         {"per_task": f"{page_text.ONE_PER_TASK} ‡", "task_modules": f"{page_text.MODULE_PER_TASK} ‡"}
@@ -58,7 +69,7 @@ def draw_numbers(table: pd.DataFrame) -> None:
     columns = {
         "label": st.column_config.TextColumn("Run", width=RUN_WIDTH, pinned=True),
         "kind": st.column_config.TextColumn("Kind", width=kind),
-        **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in PERCENT_COLUMNS.items()},
+        **{key: number(title, width=width, format="%.1f%%") for key, (title, width) in percent.items()},
         "n_in": number("n, in", width=COUNT_WIDTH, format="localized", help="Images of all in-domain data sets."),
         "n_out": number("n, out", width=COUNT_WIDTH, format="localized", help="Images of all out-of-domain data sets."),
         "run": st.column_config.TextColumn("Id", width=RUN_ID_WIDTH),
@@ -66,7 +77,7 @@ def draw_numbers(table: pd.DataFrame) -> None:
     page_parts.draw_table(rows, "Averages of every run with intervals", columns, "auto")
     st.caption(
         f"{score_tables.describe_means()}{samples.sampling_sentence()} Norm. is accuracy relative to each task's "
-        f"own expert."
+        f"own expert.{robustness_view.LOSSES_NOTE if len(corrupted) else ''}"
     )
 
 
@@ -150,6 +161,8 @@ elif scored := page_data.scored_runs(stored):
         plugin_matrix.draw_view(scored, stored)
     elif view == ABLATIONS:
         ablation_views.draw_view(scored, stored)
+    elif view == CORRUPTED:
+        robustness_view.draw_view(scored)
     elif view == TRAINING:
         training_view.draw_view()
     else:

@@ -135,6 +135,8 @@ ADDRESS = [
         True,
     ),
     Parameter(COMPARED_SCORE := "compared_score", "Scores", "The score by which runs are distinguished.", True),
+    Parameter(CORRUPTED_HALF := "corrupted_half", "Scores", "The half of the images that are corrupted.", True),
+    Parameter(CORRUPTED_DOMAIN := "corrupted_domain", "Scores", "The domain of corrupted images.", True),
     Parameter(EXPERT_GROUP := "expert_group", "Scores", "The experts whose merges are shown.", True),
     Parameter(EDIT := "edit", "Scores", "The edit before the merges, as in a chain."),
     Parameter(VARIANT := "variant", "Scores", "The ablation shown with the base and the full method.", True),

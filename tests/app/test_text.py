@@ -96,6 +96,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/models/benchmark_options.py": {"seed"},  # of a draw of images
     "views/learning/learning_tables.py": {"routing"},  # a table of runs
     "views/scores/training_view.py": {"seed"},  # a column of its table: the seed of training
+    "views/scores/robustness_view.py": {"seed"},  # a note of the measurement
     "views/merge/network_options.py": {"clip"},  # a value of the family that a recipe states
 }
 

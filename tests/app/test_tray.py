@@ -46,6 +46,13 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "modules": (pages.LEARNING, {"learning_view": "modules"}),
     "depths": (pages.IMAGE, {"image_view": "whole data sets"}),
     "feature_bank": (pages.IMAGE, {"image_view": "neighbors"}),
+    "robustness": (pages.SCORES, {"scores_view": "corrupted images"}),
+    "robustness_choosing": (pages.SCORES, {"scores_view": "corrupted images", "corrupted_half": "choosing half"}),
+    "robustness_references": (pages.SCORES, {"scores_view": "corrupted images"}),
+    "robustness_references_choosing": (
+        pages.SCORES,
+        {"scores_view": "corrupted images", "corrupted_half": "choosing half"},
+    ),
     "method_times": (pages.METHODS, {}),
 }
 

@@ -144,9 +144,8 @@ def _draw_line(
         traces.append(
             series.band(known["x"], low, high, theme.tint(mark_style.color, 0.13), showlegend=False, **fields)
         )
-    line = series.marks(
-        rows, "x", panel.value, mark_style, panel.hover, picks=("point",), formats=TEXT_FORMATS, **style, **fields
-    )  # fmt: skip
+    style = {"picks": ("point",), "formats": TEXT_FORMATS, **style}
+    line = series.marks(rows, "x", panel.value, mark_style, panel.hover, **style, **fields)
     return [*traces, line, *failing_marks(line, rows)]
 
 

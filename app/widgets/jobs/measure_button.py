@@ -45,12 +45,13 @@ def origin_in_words(measurements: Sequence[StoredMeasurement]) -> str:
 
 def draw_missing(
     key: str, runs: Sequence[Run], reason: str, measured: Sequence[StoredMeasurement] = (), suffix: str = "",
-    together: tuple[str, str] | None = None,
+    together: tuple[str, str] | None = None, seconds: float | None = None,
 ) -> None:  # fmt: skip
     """The box of runs without this measurement: progress, or a button.
 
     ``measured`` are stored measurements, for the expected time. ``suffix`` tells two boxes of a page apart. The button
     orders ``together`` instead, the key and the subject of a measurement that measures ``key`` of its runs first.
+    ``seconds`` is the expected time of all that the button measures, if it measures more than ``key``.
     """
 
     def draw_running(live: list[Run], _: list[Job]) -> None:
@@ -62,9 +63,11 @@ def draw_missing(
     def draw_offer(missing: list[Run]) -> None:
         order, label = (key, [run.id for run in missing]), "Measure"
         if together:
-            seconds = shown_measurements.expected_seconds([*(key for _ in missing), together[0]])
-            order, label = (together[0], [together[1]]), f"Measure, with one map of all, about {duration_text(seconds)}"
+            whole = shown_measurements.expected_seconds([*(key for _ in missing), together[0]])
+            order, label = (together[0], [together[1]]), f"Measure, with one map of all, about {duration_text(whole)}"
         time_note = "" if together else f" {_expected_time(key, measured)}"
+        if seconds is not None:
+            time_note = f" That takes about {duration_text(seconds)} in all and runs in the background."
         st.markdown(f"{reason} {_titles_in_words(missing)}.{time_note}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             _draw_button(*order, suffix, label)

@@ -18,7 +18,9 @@ SHORT_SECONDS = 120.0  # measurements that take less in all are made without ask
 
 
 def list_shown(recipe: Recipe, network: str = "") -> list[str]:
-    """The keys of the measurements that pages show of a run of this recipe, without putting back, which takes minutes.
+    """The keys of the measurements that pages show of a run of this recipe, without those that take minutes.
+
+    These are putting back and corrupted images.
 
     ``network`` is that of a network other than CLIP.
     """

@@ -67,6 +67,13 @@ RESULT_VIEWS |= {
     name_in_domain(key): FEATURES._replace(query={**RESULT_VIEWS[key].query, address.IMAGE_DOMAIN: "in domain"})
     for key in (measurements.FEATURES, measurements.TSNE, measurements.JOINT_MAP, measurements.MERGE_PATH)
 }
+RESULT_VIEWS |= {
+    f"{key}{suffix}": ResultView(
+        pages.SCORES, "Scores", "monitoring", {address.SCORES_VIEW: "corrupted images", **half}
+    )
+    for key in (measurements.ROBUSTNESS, measurements.ROBUSTNESS_REFERENCES)
+    for suffix, half in (("", {}), ("_choosing", {address.CORRUPTED_HALF: "choosing half"}))
+}
 PAGE_LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to the results of commands
 PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
 HALTED_NOTE = "Process {} was halted by a signal. Let it go on, or cancel."

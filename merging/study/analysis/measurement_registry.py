@@ -119,6 +119,32 @@ MEASUREMENTS = {
             "merging.study.measurements.feature_bank:measure_bank",
         ),
         Measurement(
+            "robustness",
+            "Accuracy on corrupted images",
+            "merging.study.measurements.robustness:measure_robustness",
+            seconds=80.0,
+        ),
+        Measurement(
+            "robustness_choosing",
+            "Accuracy on corrupted images, choosing half",
+            "merging.study.measurements.robustness:measure_robustness_choosing",
+            seconds=80.0,
+        ),
+        Measurement(
+            "robustness_references",
+            "Reference models on corrupted images",
+            "merging.study.measurements.robustness:measure_references",
+            subject=SubjectKind.EXPERTS,
+            seconds=120.0,
+        ),
+        Measurement(
+            "robustness_references_choosing",
+            "Reference models on corrupted images, choosing half",
+            "merging.study.measurements.robustness:measure_references_choosing",
+            subject=SubjectKind.EXPERTS,
+            seconds=120.0,
+        ),
+        Measurement(
             "signs",
             "Sign agreement",
             "merging.study.measurements.signs:measure_signs",

@@ -11,7 +11,7 @@ A gradient predicts only small steps well. The true map (``put_back``) shows how
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,6 +47,7 @@ GRADIENTS, PRODUCTS = "gradients", "products"  # stages
 ACTIVATION_BYTES = 1 << 30  # rough limit of the activations that one backward pass retains
 RETAINED_NUMBERS = 24  # for a token in a block, in units of the width
 Floats = NDArray[np.float64]
+MeasureImages = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Predictions(NamedTuple):
@@ -158,8 +159,13 @@ class DifferentiableTower:
         stored = [name for parts in encoder.names.values() for name in parts]
         return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
 
-    def gradient(self, task: SampleImages, meter: Meter, detail: str) -> dict[str, Tensor]:
-        """∂m/∂θ of the task's mean margin m by name of the stored tensor θ, each of the shape (*S) of θ."""
+    def gradient(
+        self, task: SampleImages, meter: Meter, detail: str, measure: MeasureImages = cosine_margins
+    ) -> dict[str, Tensor]:
+        """∂m/∂θ of the task's mean margin m by name of the stored tensor θ, each of the shape (*S) of θ.
+
+        With ``measure``, m is the mean of what it returns of features (n, d), head (classes, d) and labels (n,).
+        """
         for leaf in self.leaves.values():
             leaf.grad = None
         architecture, count = self.encoder.architecture, len(task.labels)
@@ -169,8 +175,8 @@ class DifferentiableTower:
         labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
         for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
             with torch.enable_grad():
-                margin = cosine_margins(self._assemble()(batch.to(head.device)), head, right.to(head.device))
-                (margin.sum() / count).backward()
+                values = measure(self._assemble()(batch.to(head.device)), head, right.to(head.device))
+                (values.sum() / count).backward()
             meter.advance(len(batch), "Computing gradients", detail)
         return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in self.leaves.items()}
 

@@ -79,6 +79,7 @@ from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage, run_plane
 from viz_tables.scores import (
+    corrupted_accuracy,
     given_scores,
     id_ood_scatter,
     plugin_arrows,
@@ -103,6 +104,7 @@ __all__ = [
     "compare_scores",
     "compare_spectrum",
     "compare_tensor",
+    "corrupted_accuracy",
     "data_set_depths",
     "data_set_mended",
     "data_set_tasks",

@@ -136,3 +136,19 @@ def storage(runs: int = 4, seed: int = 0) -> pd.DataFrame:
         parts += [("deploy", "masks", models * whole / 16)] * (models > 1)
         rows += [(f"r{run:03}", f"Merge {run}", *part) for part in parts]
     return pd.DataFrame(rows, columns=["run", "label", "account", "part", "bytes"])
+
+
+def corrupted_accuracy(runs: int = 4, kinds: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Accuracy of the pretrained model, the experts and that many runs at six severities of each kind of corruption."""
+    rng = np.random.default_rng(seed)
+    models = [("pretrained", "Pretrained", "pretrained"), ("individual", "Individual experts", "individual")]
+    models += [(f"r{run:03}", f"Merge {run}", "merge") for run in range(runs)]
+    corruptions = ("Mean of all kinds", "Noise", "Blur", "Less contrast", "JPEG", "Pixelation")[:kinds]
+    rows = []
+    for run, label, kind in models:
+        start = float(rng.uniform(0.5, 0.9))
+        for corruption in corruptions:
+            step = float(rng.uniform(0.01, 0.08))
+            rows += [(run, label, kind, corruption, severity, start - step * severity) for severity in range(6)]
+    table = pd.DataFrame(rows, columns=["run", "label", "kind", "corruption", "severity", "accuracy"])
+    return table.assign(low=table["accuracy"] - 0.02, high=table["accuracy"] + 0.02, n=960)
