@@ -25,6 +25,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "conflicts?sign agreement": "sign_layers sign_histogram election_layers",
     "conflicts?experts against experts": "pair_matrix pair_depth",
     "conflicts?joint space of DRM": "joint_spectrum joint_energy joint_dropped joint_steps",
+    "conflicts?map of models": "model_map",
     "drift?by depth": "drift_depth drift_accuracy", "drift?what CAT removes": "drift_removed",
     "drift?layer by layer": "drift_layers drift_objective drift_tensor",
     "drift?put back": "revert_map drift_and_put_back first_order_map",

@@ -148,3 +148,13 @@ def joint_steps(experts: int = 4, seed: int = 0) -> pd.DataFrame:
         value = rng.uniform(0, 1, 120)
         frames.append(pd.DataFrame({"step": step, "expert": name, "row": 2 * row, "column": column, "value": value}))
     return pd.concat(frames, ignore_index=True)
+
+
+def model_map(merges: int = 12, seed: int = 0) -> pd.DataFrame:
+    """Positions of the pretrained model, eight experts and some merges."""
+    rng = np.random.default_rng(seed)
+    rows = [("pretrained", "Pretrained", "pretrained"), *((name, name, "expert") for name in names(8))]
+    rows += [(f"run{number}", f"Merge {number}", "merge") for number in range(merges)]
+    table = pd.DataFrame(rows, columns=["run", "label", "kind"])
+    x, y = rng.normal(0, 3, (2, len(table)))
+    return table.assign(x=x, y=y, length=np.hypot(x, y), nearest="Pretrained", distance=rng.uniform(0.5, 2, len(table)))

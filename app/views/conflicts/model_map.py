@@ -1,0 +1,78 @@
+"""The map of models on the Conflicts page: experts, merges and the pretrained model by their distances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app.reading import measurements, page_data
+from app.reading.runs import run_names
+from app.session import address, benchmark_choice, pages
+from app.widgets import chart_view
+from app.widgets.jobs import measure_button
+from merging.study.analysis.measurement_store import StoredMeasurement
+from merging.study.runs.run import Run
+from viz.figure_text import percent, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OPENED = "opened_on_map"  # the run whose mark was clicked
+NOT_MEASURED = "There is no map of models with"
+MAP_NOTE = (
+    "Distances are Euclidean, over all {scalars:,} weights that merges may change, and exact; the map is classical "
+    "scaling (Torgerson, 1952), without a seed. Its two axes show {shares} of the variance, so models that are close "
+    "on it may be far apart: point at a mark for its nearest model. A click on a merge opens its run."
+)
+LEFT_OUT = "Not on it: {}, whose weights are not stored and would have to be learned again."
+NEWER_RUNS = "{} {} made after this map, which shows {}."
+
+
+def draw_view(run: Run) -> None:
+    """Draw the map of all stored runs of these experts, or the button that measures it."""
+    from merging.study.weight_space.model_map import is_mappable, list_mapped
+
+    measurement = measurements.find_measurement(measurements.MODEL_MAP, run.id)
+    if measurement is None:
+        measure_button.draw_missing(measurements.MODEL_MAP, [run], NOT_MEASURED)
+        return
+    peers = [one for one in page_data.stored_runs() if is_mappable(one, run)]
+    table, shares = _build_map(str(measurement.path), measurement, run_names.name_runs(peers))
+    newer = [one for one in list_mapped(peers, run) if one.id not in set(table["run"])]
+    if newer:
+        shown = plural(int((table["kind"] == "merge").sum()), "merge")
+        words = NEWER_RUNS.format(plural(len(newer), "run"), "was" if len(newer) == 1 else "were", shown)
+        measure_button.draw_missing(measurements.MODEL_MAP, [run], f"{words} Measure it again with the experts of")
+    note = MAP_NOTE.format(
+        scalars=measurement.notes["scalars"], shares=f"{percent(shares[0])} and {percent(shares[1])}"
+    )
+    if left_out := measurement.notes["left_out"]:
+        note = f"{note} {LEFT_OUT.format(plural(left_out, 'run'))}"
+    chart_view.draw_chart(
+        "model_map", table, name=f"models_{run.id[:8]}", on_click=_note_opened, shares=shares, selected=run.id,
+        caption=f"{note} {measure_button.origin_in_words([measurement])}", sources=[run],
+    )  # fmt: skip
+    if run_id := st.session_state.pop(OPENED, ""):
+        st.switch_page(pages.RUN, query_params={address.RUN: run_id} | benchmark_choice.link_query())
+
+
+def _note_opened() -> None:
+    """Callback of a click: note the run of the mark, which is opened after the page is drawn."""
+    mark = chart_view.read_clicked_mark("model_map")
+    if mark and page_data.store().find(mark["run"]) is not None:
+        st.session_state[OPENED] = mark["run"]
+
+
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
+def _build_map(
+    path: str, _measurement: StoredMeasurement, names: dict[str, str]
+) -> tuple[pd.DataFrame, tuple[float, float]]:
+    from app.reading import expert_names
+    from merging.study.weight_space.model_map import tabulate_map
+
+    models = _measurement.table("models")
+    labels = {"pretrained": "Pretrained"} | names
+    labels |= {name: expert_names.expert_name(name) for name in models.loc[models["kind"] == "expert", "model"]}
+    table, shares = tabulate_map(models, _measurement.array("gram"), labels)
+    return table, (float(shares[0]), float(shares[1]))

@@ -1,0 +1,112 @@
+"""Maps of models: planted points come back, products are those of plain numpy, and which runs a map has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.formats.model_sources import open_checkpoint
+from merging.study import measure
+from merging.study.runs.run_store import Store
+from merging.study.weight_space import model_map
+from merging.tasks.context import QUIET, Context
+
+CPU = Context(device="cpu")
+
+
+def squared_distances(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.square(points[:, None] - points[None]).sum(axis=-1)
+
+
+def flat_changes(models: dict[str, Checkpoint], pretrained: Checkpoint) -> NDArray[np.float64]:
+    """The changes (models, scalars) of models, read whole, of the tensors that merges may change."""
+    names = [one.name for one in pretrained.parameters if one.role not in model_map.UNMERGED]
+    base = np.concatenate([pretrained.read(name).double().numpy().ravel() for name in names])
+    return np.stack(
+        [np.concatenate([model.read(name).double().numpy().ravel() for name in names]) - base
+         for model in models.values()]
+    )  # fmt: skip
+
+
+def test_planted_points_come_back() -> None:
+    points = np.random.default_rng(0).normal(size=(9, 2)) * [5, 1]
+    scaling = model_map.scale_classically(points @ points.T)
+    assert squared_distances(scaling.positions) == pytest.approx(squared_distances(points))
+    assert scaling.positions.mean(axis=0) == pytest.approx([0, 0], abs=1e-12) and scaling.shares.sum() == pytest.approx(
+        1
+    )
+    assert scaling.shares[0] > scaling.shares[1] > 0
+    moved = points + np.array([100.0, -7.0])  # only distances count
+    assert model_map.scale_classically(moved @ moved.T).positions == pytest.approx(scaling.positions, abs=1e-9)
+
+
+def test_a_third_direction_is_said_to_be_left_out() -> None:
+    points = np.diag([3.0, 2.0, 1.0])
+    points = np.concatenate([points, -points])
+    assert model_map.scale_classically(points @ points.T).shares == pytest.approx([9 / 14, 4 / 14])
+    assert model_map.scale_classically(np.ones((1, 1))).positions == pytest.approx(np.zeros((1, 2)))
+
+
+def test_products_do_not_depend_on_pieces(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretrained = tiny_benchmark.open_pretrained()
+    models = {name: open_checkpoint(path, name) for name, path in tiny_benchmark.experts.items()}
+    changes = flat_changes(models, pretrained)
+    for scalars in (1 << 22, 100):
+        monkeypatch.setattr(model_map, "PIECE_SCALARS", scalars)
+        gram, counted = model_map.sum_products(pretrained, list(models.values()), QUIET)
+        assert gram == pytest.approx(changes @ changes.T) and counted == changes.shape[1]
+    doubled = MappingCheckpoint({name: 2 * pretrained.read(name) for name in pretrained.infos}, "doubled")
+    assert model_map.sum_products(pretrained, [pretrained, doubled], QUIET)[0][0].tolist() == [0, 0]
+
+
+def test_a_map_has_experts_pretrained_and_runs(store: Store, library: Path) -> None:
+    benchmark = Benchmark.load(library)
+    runs = [run for run in store.list_runs() if run.kind == "merge"]
+    mapped = [run for run in runs if model_map.is_mappable(run, runs[0])]
+    measured = measure.measure("model_map", store, benchmark, runs[0].id, context=CPU)
+    models, gram = measured.table("models"), measured.array("gram")
+    assert set(models["model"]) == {"pretrained", *runs[0].experts, *(run.id for run in mapped)}
+    assert gram.shape == (len(models), len(models)) and not gram[0].any() and measured.notes["left_out"] == 0
+    experts = {name: open_checkpoint(benchmark.experts[name], name) for name in runs[0].experts}
+    changes = flat_changes(experts, benchmark.open_pretrained())
+    inner = slice(1, 1 + len(experts))
+    assert gram[inner, inner] == pytest.approx(changes @ changes.T)
+    assert measure.measure("model_map", store, benchmark, runs[0].id, context=CPU).seconds is not None
+    table, shares = model_map.tabulate_map(models, gram, {"pretrained": "Pretrained"})
+    assert table["length"][0] == 0 and table["label"][0] == "Pretrained" and 0 < shares.sum() <= 1 + 1e-9
+    distances = np.sqrt(squared_distances(changes)) + np.diag(np.full(len(changes), np.inf))
+    assert (table["distance"][inner] <= distances.min(axis=1) + 1e-9).all()
+
+
+def test_runs_with_modules_several_models_or_other_experts_are_not_on_it(store: Store) -> None:
+    run = next(run for run in store.list_runs() if run.kind == "merge")
+    assert model_map.is_mappable(run, run)
+    for other in (
+        replace(run, per_task=True), replace(run, adapt="surgery"), replace(run, kind="expert"),
+        replace(run, experts=run.experts[1:]),
+    ):  # fmt: skip
+        assert not model_map.is_mappable(other, run)
+
+
+def test_a_run_that_learns_is_merged_again_only_for_its_own_map(store: Store) -> None:
+    run = next(run for run in store.list_runs() if run.kind == "merge")
+    assert run.recipe is not None and model_map.is_quick(replace(run, models={}))
+    learning = replace(run, id="ffffffffffff", models={})
+    vars(learning)["recipe"] = type("Recipe", (), {"learns": True})()
+    assert not model_map.is_quick(learning) and model_map.list_mapped([run, learning], run) == [run]
+    assert model_map.list_mapped([run, learning], learning) == sorted([run, learning], key=lambda one: one.id)
+
+
+def test_the_nearest_model_is_named() -> None:
+    models = pd.DataFrame({"model": ["pretrained", "a", "b"], "kind": ["pretrained", "expert", "expert"]})
+    changes = np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 5.0]])
+    table, _ = model_map.tabulate_map(models, changes @ changes.T, {"a": "A"})
+    assert table["nearest"].tolist() == ["A", "b", "A"] and table["distance"].tolist() == pytest.approx([5, 1, 1])
+    assert table["length"].tolist() == pytest.approx([0, 5, 34**0.5])
