@@ -55,7 +55,7 @@ def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library
     assert "the reported accuracy is too optimistic" in at.warning[0].value
 
 
-@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
+@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "122 points")])
 def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: str, says: str) -> None:
     at = open_app("sweeps", library)
     if kind == PLANE:
@@ -210,13 +210,15 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
 
 
 def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
-    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
-    found = run_library_sweep(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
+    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in ("alpha", "beta"))
+    found = run_library_sweep(
+        library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE, through=("pretrained", *PAIR)
+    )
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error
     assert charts(at) == 2
     spec = at.get("plotly_chart")[0].proto.spec
-    assert all(name in spec for name in ("Pretrained", "Expert circles", "Expert digits", "Merge: "))
+    assert all(name in spec for name in ("Pretrained", "Expert Circles", "Expert Digits", "Merge: "))
     said = words(at)
     assert "is off the plane" in said and "cannot be opened as a run" in said
 

@@ -50,7 +50,8 @@ class SweepOptions:
     recipes: Sequence[str]
     vary: Sequence[str]
     line: str | None  # None without --line, "" for the default values
-    plane: str | None
+    plane: str | None  # likewise
+    through: str
     split: str
     images: int
     seed: int
@@ -65,8 +66,15 @@ class SweepOptions:
     metavar="WHAT=VALUES",
     help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; repeat it for a plane of two values",
 )
-@option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
-@option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
+@option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from one model (0) to another one (1)")
+@option("--plane", is_flag=False, flag_value="", metavar="[VALUES]", help="from one model (0) to two others (1)")
+@option(
+    "--through",
+    default="",
+    metavar="A,B[,C]",
+    help="the models of the line or plane: pretrained, an expert, or merged, the merge of the recipe ('merged 2' of "
+    "the second one); without it a line goes from pretrained to the merge of each recipe",
+)
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
 @option("--images", type=int, default=128, show_default=True, help="images of each task, 0 for all")
 @option("--seed", type=int, default=0, help="the seed of the sampled images and of the order of experts")
@@ -231,6 +239,29 @@ def _print_sweep(
         print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
     if is_met:
         print(f"{comparison.in_words(names)}")
+    for sentence in _describe_barriers(sweep, means):
+        print(sentence)
+
+
+def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
+    """A sentence for each barrier between two models of a line or a plane; none for other sweeps."""
+    from merging.recipes.recipe import Recipe
+    from merging.study.sweeps.point_losses import LOSS_MEANS, list_barriers
+    from merging.study.sweeps.sweep import VALUES
+
+    domains = dict(zip(LOSS_MEANS, ("in domain", "out of domain"), strict=True))
+    sentences = []
+    for row in [] if sweep.kind == VALUES else list_barriers(sweep, means).to_dict("records"):
+        models = sweep.list_models(row["line"])
+        first, second = (
+            model.title or model.text() if isinstance(model := models[index], Recipe) else model
+            for index in (row["first"], row["second"])
+        )
+        sentences.append(
+            f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}, at "
+            f"{row['at']:g} of the way ({row['points']} points)."
+        )
+    return sentences
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
@@ -245,13 +276,11 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES
     if options.line is not None:
-        text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
+        text = options.line or axes.write_values(axes.propose_values(axes.POSITION))
         kind, sweep_axes = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
-    elif options.plane:
-        axes_by_target = {axis.target: axis for axis in sweep_axes}
-        names = [name.strip() for name in options.plane.split(",")]
-        kind = PLANE
-        sweep_axes = tuple(axes_by_target.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
+    elif options.plane is not None:
+        plane_values = axes.parse_values(options.plane, "--plane") if options.plane else axes.PLANE_VALUES
+        kind, sweep_axes = PLANE, tuple(Axis(name, plane_values) for name in ("alpha", "beta"))
     return Sweep(
         recipes=recipes,
         axes=sweep_axes,
@@ -260,6 +289,7 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         images=options.images,
         seed=options.seed,
         title=options.title,
+        through=tuple(name.strip() for name in options.through.split(",") if name.strip()),
     )
 
 

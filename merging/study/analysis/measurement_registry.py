@@ -101,7 +101,7 @@ MEASUREMENTS = {
             "merging.study.weight_space.model_map:measure_model_map",
             subject=SubjectKind.EXPERTS,
             grows=True,
-            seconds=120.0,
+            seconds=300.0,
             any_network=True,
         ),
         Measurement(
