@@ -316,7 +316,9 @@ def axis_labels(sweep: Sweep) -> tuple[str, ...]:
     if not sweep.through:
         return sweep.labels
     first, *others = (clean_text(name, 28) for name in model_names(sweep))
-    return tuple(f"{letter}: {first} (0) to {other} (1)" for letter, other in zip("αβ", others, strict=False))
+    return tuple(
+        f"Toward {other} ({letter}: 0 {first}, 1 {other})" for letter, other in zip("αβ", others, strict=False)
+    )
 
 
 def sweep_label(sweep: Sweep) -> str:

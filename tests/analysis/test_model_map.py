@@ -110,3 +110,15 @@ def test_the_nearest_model_is_named() -> None:
     table, _ = model_map.tabulate_map(models, changes @ changes.T, {"a": "A"})
     assert table["nearest"].tolist() == ["A", "b", "A"] and table["distance"].tolist() == pytest.approx([5, 1, 1])
     assert table["length"].tolist() == pytest.approx([0, 5, 34**0.5])
+
+
+def test_models_far_beyond_the_experts_are_left_out_of_the_near_map() -> None:
+    models = pd.DataFrame({"model": ["pretrained", "a", "m", "n"], "kind": ["pretrained", "expert", "merge", "merge"]})
+    changes = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 3.0], [3.0, 0.5]])
+    gram = changes @ changes.T
+    near = model_map.find_near(models, gram)
+    assert near.tolist() == [True, True, True, False]
+    table, shares = model_map.tabulate_map(models, gram, {}, near)
+    assert table["run"].tolist() == ["pretrained", "a", "m"] and table["nearest"].tolist() == ["a", "n", "pretrained"]
+    assert squared_distances(table[["x", "y"]].to_numpy()) == pytest.approx(squared_distances(changes[:3]))
+    assert shares.sum() == pytest.approx(1)

@@ -9,7 +9,7 @@ import streamlit as st
 from app.reading import measurements, page_data
 from app.reading.runs import run_names
 from app.session import address, benchmark_choice, pages
-from app.widgets import chart_view
+from app.widgets import chart_view, page_parts
 from app.widgets.jobs import measure_button
 from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run
@@ -26,31 +26,38 @@ MAP_NOTE = (
     "on it may be far apart: point at a mark for its nearest model. A click on a merge opens its run."
 )
 LEFT_OUT = "Not on it: {}, whose weights are not stored and would have to be learned again."
+NEAR_MODELS, ALL_MODELS = "near the experts", "all models"
+FAR_NOTE = "Not shown here: {}, whose change is longer than {} times the longest expert's."
 NEWER_RUNS = "{} {} made after this map, which shows {}."
 
 
 def draw_view(run: Run) -> None:
     """Draw the map of all stored runs of these experts, or the button that measures it."""
-    from merging.study.weight_space.model_map import is_mappable, list_mapped
+    from merging.study.weight_space.model_map import NEAR, is_mappable, list_mapped
 
     measurement = measurements.find_measurement(measurements.MODEL_MAP, run.id)
     if measurement is None:
         measure_button.draw_missing(measurements.MODEL_MAP, [run], NOT_MEASURED)
         return
     peers = [one for one in page_data.stored_runs() if is_mappable(one, run)]
-    table, shares = _build_map(str(measurement.path), measurement, run_names.name_runs(peers))
-    newer = [one for one in list_mapped(peers, run) if one.id not in set(table["run"])]
+    on_map = measurements.measured_table(measurement, "models")
+    newer = [one for one in list_mapped(peers, run) if one.id not in set(on_map["model"])]
     if newer:
-        shown = plural(int((table["kind"] == "merge").sum()), "merge")
+        shown = plural(int((on_map["kind"] == "merge").sum()), "merge")
         words = NEWER_RUNS.format(plural(len(newer), "run"), "was" if len(newer) == 1 else "were", shown)
         measure_button.draw_missing(measurements.MODEL_MAP, [run], f"{words} Measure it again with the experts of")
+    chart_view.draw_question("model_map")
+    shows_all = page_parts.pick_button("Models", (NEAR_MODELS, ALL_MODELS), address.MAPPED_MODELS) == ALL_MODELS
+    table, shares = _build_map(str(measurement.path), measurement, run_names.name_runs(peers), shows_all)
     note = MAP_NOTE.format(
         scalars=measurement.notes["scalars"], shares=f"{percent(shares[0])} and {percent(shares[1])}"
     )
+    if far := len(on_map) - len(table):
+        note = f"{note} {FAR_NOTE.format(plural(far, 'merge'), NEAR)}"
     if left_out := measurement.notes["left_out"]:
         note = f"{note} {LEFT_OUT.format(plural(left_out, 'run'))}"
     chart_view.draw_chart(
-        "model_map", table, name=f"models_{run.id[:8]}", on_click=_note_opened, shares=shares, selected=run.id,
+        "model_map", table, name=f"models_{run.id[:8]}", question_drawn=True, on_click=_note_opened, shares=shares, selected=run.id,
         caption=f"{note} {measure_button.origin_in_words([measurement])}", sources=[run],
     )  # fmt: skip
     if run_id := st.session_state.pop(OPENED, ""):
@@ -66,13 +73,13 @@ def _note_opened() -> None:
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
 def _build_map(
-    path: str, _measurement: StoredMeasurement, names: dict[str, str]
+    path: str, _measurement: StoredMeasurement, names: dict[str, str], shows_all: bool
 ) -> tuple[pd.DataFrame, tuple[float, float]]:
     from app.reading import expert_names
-    from merging.study.weight_space.model_map import tabulate_map
+    from merging.study.weight_space.model_map import find_near, tabulate_map
 
-    models = _measurement.table("models")
+    models, gram = _measurement.table("models"), _measurement.array("gram")
     labels = {"pretrained": "Pretrained"} | names
     labels |= {name: expert_names.expert_name(name) for name in models.loc[models["kind"] == "expert", "model"]}
-    table, shares = tabulate_map(models, _measurement.array("gram"), labels)
+    table, shares = tabulate_map(models, gram, labels, None if shows_all else find_near(models, gram))
     return table, (float(shares[0]), float(shares[1]))

@@ -25,6 +25,7 @@ from merging.study.runs.run import Run
 from merging.tasks.context import Context
 
 PRETRAINED, EXPERT, MERGE = "pretrained", "expert", "merge"  # kinds of models
+NEAR = 1.5  # lengths of the longest expert's change
 PIECE_SCALARS = 1 << 22  # scalars of all models together that are in memory at a time
 MERGING_STAGE, READING_STAGE = "merging again", "reading weights"  # stages
 Floats = NDArray[np.float64]
@@ -128,18 +129,29 @@ def scale_classically(gram: Floats) -> Scaling:
     return Scaling(axes, shares)
 
 
-def tabulate_map(models: pd.DataFrame, gram: Floats, labels: Mapping[str, str]) -> tuple[pd.DataFrame, Floats]:
-    """A row for each model, and the shares (2,) of the axes.
+def find_near(models: pd.DataFrame, gram: Floats) -> NDArray[np.bool_]:
+    """Which models (models,) have a change of at most ``NEAR`` times the length of the longest expert's."""
+    lengths = np.sqrt(np.maximum(np.diag(gram), 0))
+    near: NDArray[np.bool_] = lengths <= NEAR * lengths[(models["kind"] == EXPERT).to_numpy()].max()
+    return near
 
-    Columns: run (the model), label, kind, x, y, length (of its change), nearest (the label of the nearest other model)
-    and distance (to it), lengths in units of the weights.
+
+def tabulate_map(
+    models: pd.DataFrame, gram: Floats, labels: Mapping[str, str], is_shown: NDArray[np.bool_] | None = None
+) -> tuple[pd.DataFrame, Floats]:
+    """A row for each shown model (models,), by default all, and the shares (2,) of the axes of their own map.
+
+    Columns: run (the model), label, kind, x, y, length (of its change), nearest (the label of the nearest other model,
+    shown or not) and distance (to it), lengths in units of the weights.
     """
-    scaling, distances = scale_classically(gram), np.sqrt(squared_distances(gram))
+    is_shown = np.ones(len(gram), bool) if is_shown is None else is_shown
+    scaling, distances = scale_classically(gram[np.ix_(is_shown, is_shown)]), np.sqrt(squared_distances(gram))
     others = distances + np.diag(np.full(len(gram), np.inf))
     names = [labels.get(model, model) for model in models["model"]]
     table = pd.DataFrame({
-        "run": models["model"], "label": names, "kind": models["kind"], "x": scaling.positions[:, 0],
-        "y": scaling.positions[:, 1], "length": np.sqrt(np.maximum(np.diag(gram), 0)),
+        "run": models["model"], "label": names, "kind": models["kind"],
+        "length": np.sqrt(np.maximum(np.diag(gram), 0)),
         "nearest": [names[index] for index in others.argmin(axis=1)], "distance": others.min(axis=1),
-    })  # fmt: skip
-    return table, scaling.shares
+    })[is_shown]  # fmt: skip
+    positions = {name: scaling.positions[:, axis] for axis, name in enumerate("xy")}
+    return table.assign(**positions).reset_index(drop=True), scaling.shares
