@@ -105,6 +105,12 @@ MEASUREMENTS = {
             any_network=True,
         ),
         Measurement(
+            "spectra",
+            "Spectra of matrices",
+            "merging.study.weight_space.matrix_spectra:measure_spectra",
+            any_network=True,
+        ),
+        Measurement(
             "put_back",
             "What putting weights back gives",
             "merging.study.measurements.put_back:measure_put_back",
