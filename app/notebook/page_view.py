@@ -25,6 +25,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "conflicts?sign agreement": "sign_layers sign_histogram election_layers",
     "conflicts?experts against experts": "pair_matrix pair_depth",
     "conflicts?joint space of DRM": "joint_spectrum joint_energy joint_dropped joint_steps",
+    "conflicts?spectra": "layer_spectrum rank_depth alignment_depth alignment_accuracy",
     "conflicts?map of models": "model_map",
     "drift?by depth": "drift_depth drift_accuracy", "drift?what CAT removes": "drift_removed",
     "drift?layer by layer": "drift_layers drift_objective drift_tensor",

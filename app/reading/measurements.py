@@ -24,6 +24,7 @@ DRIFT, ABLATION, EXEMPLARS, SIGNS, EXPERT_PAIRS = "drift", "ablation", "exemplar
 LAYER_DRIFT = "layer_drift"
 FEATURES, TSNE = "features", "tsne"
 JOINT_MAP, MERGE_PATH, MODEL_MAP = "joint_tsne", "merge_path", "model_map"
+SPECTRA, CKA = "spectra", "cka"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"
 LOSS_BY_LEARNING_STEP, MODULES_ON_TEST_IMAGES = "along_steps", "modules"

@@ -9,7 +9,15 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names, page_data
 from app.session import address
-from app.views.conflicts import drm_ablations, expert_pairs, joint_space, model_map, sign_agreement, task_counts
+from app.views.conflicts import (
+    drm_ablations,
+    expert_pairs,
+    joint_space,
+    model_map,
+    sign_agreement,
+    spectra,
+    task_counts,
+)
 from app.widgets import page_parts, run_picker
 from app.widgets.panels import network_panel
 from merging.base.errors import MergingError
@@ -20,6 +28,7 @@ VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -
     "sign agreement": sign_agreement.draw_view,
     "experts against experts": expert_pairs.draw_view,
     "joint space of DRM": joint_space.draw_view,
+    "spectra": spectra.draw_view,
     "map of models": model_map.draw_view,
 }
 BENCHMARK_VIEWS: dict[str, Callable[[], None]] = {  # views that do not depend on the chosen experts

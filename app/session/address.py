@@ -67,6 +67,7 @@ ADDRESS = [
     Parameter(RANK_CUT := "rank_cut", "Conflicts", "The rank cut of the joint space.", True),
     Parameter(DIRECTION := "direction", "Conflicts", "How the joint space joins the experts' matrices.", True),
     Parameter(RANKING := "ranking", "Conflicts", "Whether entries are ranked by expert or all together.", True),
+    Parameter(RANK_METRIC := "rank_metric", "Conflicts", "The rank that is shown by depth.", True),
     Parameter(MAPPED_MODELS := "mapped_models", "Conflicts", "The models that the map of models shows.", True),
     Parameter(SCOPE := "scope", "Conflicts", "Whether experts are compared in the whole model or in one layer.", True),
     Parameter(FIRST_EXPERT := "first_expert", "Conflicts", "One expert of the chosen pair.", True),

@@ -44,6 +44,7 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "ablations of DRM"}),
     measurements.TASK_COUNTS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "number of tasks"}),
     measurements.EXPERT_PAIRS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "experts against experts"}),
+    measurements.SPECTRA: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "spectra"}),
     measurements.MODEL_MAP: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "map of models"}),
     measurements.FEATURES: FEATURES,
     measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE alone"}),

@@ -10,14 +10,18 @@ from viz_tables.compare import (
     compare_tensor,
 )
 from viz_tables.conflicts import (
+    alignment_accuracy,
+    alignment_depth,
     election_layers,
     joint_dropped,
     joint_energy,
     joint_spectrum,
     joint_steps,
+    layer_spectrum,
     model_map,
     pair_depth,
     pair_matrix,
+    rank_depth,
     rank_truncation,
     sign_histogram,
     sign_layers,
@@ -92,6 +96,8 @@ from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tas
 
 __all__ = [
     "accuracy_steps",
+    "alignment_accuracy",
+    "alignment_depth",
     "class_answers",
     "coefficient_map",
     "coefficient_steps",
@@ -147,6 +153,7 @@ __all__ = [
     "joint_spectrum",
     "joint_steps",
     "kept_share",
+    "layer_spectrum",
     "learning_arrows",
     "learning_loss",
     "lineage",
@@ -160,6 +167,7 @@ __all__ = [
     "pair_matrix",
     "plugin_arrows",
     "preview_change",
+    "rank_depth",
     "rank_truncation",
     "revert_map",
     "router_confusion",
