@@ -29,6 +29,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "conflicts?map of models": "model_map",
     "drift?by depth": "drift_depth drift_accuracy", "drift?what CAT removes": "drift_removed",
     "drift?layer by layer": "drift_layers drift_objective drift_tensor",
+    "drift?model against model": "cka_depths",
     "drift?put back": "revert_map drift_and_put_back first_order_map",
     "features?maps": "feature_map feature_moves", "features?separability": "feature_separability",
     "features?distance to pretrained": "feature_distance", "compare?images": "compare_agreement",

@@ -77,6 +77,9 @@ ADDRESS = [
     Parameter(JOINT_RATIO := "joint_ratio", "Conflicts", "The prune ratio in the joint space.", True),
     # Drift
     Parameter(DRIFT_VIEW := "drift_view", "Drift", "The chosen view of Drift.", True),
+    Parameter(OTHER_MODEL := "other_model", "Drift", "The model with which a run's features are compared.", True),
+    Parameter(COMPARED_IMAGES := "compared_images", "Drift", "The images on which features are compared.", True),
+    Parameter(SIMILARITY_METRIC := "similarity", "Drift", "The form of CKA.", True),
     Parameter(DRIFT_METRIC := "drift_metric", "Drift", "The quantity that cells of layer drift show.", True),
     Parameter(TOKEN := "token", "Drift", "The class token, or the mean of all tokens.", True),
     Parameter(DISTANCE := "distance", "Drift", "The distance that measures drift.", True),

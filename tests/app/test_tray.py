@@ -32,6 +32,7 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "first_order": (pages.DRIFT, {"drift_view": "put back"}),
     "signs": (pages.CONFLICTS, {"conflicts_view": "sign agreement"}),
     "pairs": (pages.CONFLICTS, {"conflicts_view": "experts against experts"}),
+    "cka": (pages.DRIFT, {"drift_view": "model against model"}),
     "spectra": (pages.CONFLICTS, {"conflicts_view": "spectra"}),
     "model_map": (pages.CONFLICTS, {"conflicts_view": "map of models"}),
     "drm_ablations": (pages.CONFLICTS, {"conflicts_view": "ablations of DRM"}),

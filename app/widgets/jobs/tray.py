@@ -51,6 +51,7 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.JOINT_MAP: FEATURES._replace(query={address.MAP: "joint t-SNE"}),
     measurements.MERGE_PATH: FEATURES._replace(query={address.MAP: "along the merge"}),
     measurements.LAYER_DRIFT: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
+    measurements.SIMILARITY: DRIFT._replace(query={address.DRIFT_VIEW: "model against model"}),
     measurements.ABLATION: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
     measurements.RESET_TO_PRETRAINED: DRIFT._replace(query={address.DRIFT_VIEW: "put back"}),
     measurements.RESET_FIRST_ORDER: DRIFT._replace(query={address.DRIFT_VIEW: "put back"}),

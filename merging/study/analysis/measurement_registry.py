@@ -111,6 +111,13 @@ MEASUREMENTS = {
             any_network=True,
         ),
         Measurement(
+            "cka",
+            "Similarity of features by depth",
+            "merging.study.weight_space.feature_similarity:measure_similarity",
+            subject=SubjectKind.RUNS,
+            seconds=30.0,
+        ),
+        Measurement(
             "put_back",
             "What putting weights back gives",
             "merging.study.measurements.put_back:measure_put_back",

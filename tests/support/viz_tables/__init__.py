@@ -29,6 +29,7 @@ from viz_tables.conflicts import (
 )
 from viz_tables.data_sets import data_set_depths, data_set_mended, data_set_tasks
 from viz_tables.drift import (
+    cka_depths,
     drift_accuracy,
     drift_altered,
     drift_case_objective,
@@ -98,6 +99,7 @@ __all__ = [
     "accuracy_steps",
     "alignment_accuracy",
     "alignment_depth",
+    "cka_depths",
     "class_answers",
     "coefficient_map",
     "coefficient_steps",
