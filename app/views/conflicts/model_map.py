@@ -27,7 +27,7 @@ MAP_NOTE = (
 )
 LEFT_OUT = "Not on it: {}, whose weights are not stored and would have to be learned again."
 NEAR_MODELS, ALL_MODELS = "near the experts", "all models"
-FAR_NOTE = "Not shown here: {}, whose change is longer than {} times the longest expert's."
+FAR_NOTE = "Left out of this map: {}, whose change is longer than {} times the longest expert's."
 NEWER_RUNS = "{} {} made after this map, which shows {}."
 
 

@@ -76,8 +76,8 @@ def _draw_map(run: Run, other: Run, measurement: StoredMeasurement) -> None:
         token = TOKENS[st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)]
         form = FORMS[page_parts.pick_button("CKA", FORMS, address.SIMILARITY_METRIC)]
     table = rows[(rows["over"] == scope) & (rows["token"] == token)]
-    if measurement.notes["runs"][0] != run.id:
-        table = table.rename(columns={"first": "second", "second": "first"})
+    first, second = ("depth", "other_depth") if measurement.notes["runs"][0] == run.id else ("other_depth", "depth")
+    table = table.rename(columns={"first": first, "second": second})
     note = NOTE.format(f"{int(table['n'].iloc[0]):,}", measurement.notes["seed"],
                        measure_button.origin_in_words([measurement]))  # fmt: skip
     chart_view.draw_chart(

@@ -134,4 +134,4 @@ def cka_depths(blocks: int = 6, seed: int = 0) -> pd.DataFrame:
         for second in range(blocks + 2)
         for linear in [float(0.95 * np.exp(-abs(first - second) / 3) + rng.uniform(0, 0.04))]
     ]
-    return pd.DataFrame(rows, columns=["first", "second", "linear", "debiased", "n"])
+    return pd.DataFrame(rows, columns=["depth", "other_depth", "linear", "debiased", "n"])

@@ -13,7 +13,10 @@ from viz.figure_text import clean_text, percent, plural, short_name
 from viz.hover import describe_extreme
 from viz.parts import axes, legends, series
 
-HOVER = "<b>{label}</b><br>length of its change {length:real}<br>nearest: {nearest:text 40}, at {distance:real}"
+HOVER = (
+    "<b>{label}</b> at ({x:real}, {y:real})<br>length of its change {length:real}<br>nearest: {nearest:text 40}, at "
+    "{distance:real}"
+)
 KIND_NAMES = {"merge": "Merges", "expert": "Experts", "pretrained": "Pretrained"}
 STYLES = {"merge": theme.KINDS["merge"], "expert": theme.KINDS["individual"], "pretrained": theme.KINDS["pretrained"]}
 NEAREST_TEXT = " Most alike: {label:plain 40} and {nearest:plain 40}, at a distance of {distance:real}."

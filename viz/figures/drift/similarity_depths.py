@@ -14,8 +14,8 @@ from viz.parts.cell_targets import click_targets, every_cell
 
 FORMS = {"debiased": "debiased<br>CKA", "linear": "linear<br>CKA"}
 HOVER = (
-    "<b>depth {first:count} and depth {second:count}</b><br>debiased {debiased:decimal 3}, linear {linear:decimal 3}"
-    "[<br>{n:count} images]"
+    "<b>depth {depth:count} and depth {other_depth:count}</b><br>debiased {debiased:decimal 3}, linear "
+    "{linear:decimal 3}[<br>{n:count} images]"
 )
 CELL_PX = 34  # px, of a row
 
@@ -23,9 +23,10 @@ CELL_PX = 34  # px, of a row
 @chart(
     title="Similarity of features by depth",
     question="At which depth do two models see the same?",
-    columns=("first", "second", "linear", "debiased"),
+    columns=("depth", "other_depth", "linear", "debiased"),
     optional=("n",),
-    rows=("first", "second"),
+    rows=("depth", "other_depth"),
+    picks=("depth", "other_depth"),
     empty="These two models have not been compared.",
 )
 def cka_depths(
@@ -33,12 +34,13 @@ def cka_depths(
 ) -> Picture:
     """A map of CKA, depths of the first model upward by depths of the second one, from 0 to 1.
 
-    Columns: first, second (0: before block 0, b: after b blocks; the last is the embedding), linear, debiased (CKA),
-    n (images). Kornblith et al. 2019; debiased: Nguyen et al. 2021.
+    Columns: depth (of the first model), other_depth (of the second one; the last is the embedding), linear, debiased
+    (CKA), n (images). Kornblith et al. 2019; debiased: Nguyen et al. 2021.
     """
     check_option("value", value, tuple(FORMS))
-    depths = [sorted(table[side].astype(int).unique().tolist()) for side in ("first", "second")]
-    cells = every_cell(table.astype({"first": int, "second": int}), dict(zip(("first", "second"), depths, strict=True)))
+    sides = ("depth", "other_depth")
+    depths = [sorted(table[side].astype(int).unique().tolist()) for side in sides]
+    cells = every_cell(table.astype(dict.fromkeys(sides, int)), dict(zip(sides, depths, strict=True)))
     values = cells[value].to_numpy(np.float64)
     names = [[*map(str, side[:-1]), "embedding"] for side in depths]
     scale = heat_maps.ColorScale(FORMS[value], log=False, limits=(0.0, 1.0))
@@ -56,10 +58,10 @@ def cka_depths(
     fig.update_layout(
         barmode="overlay", showlegend=False, margin={"l": 110, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": 60}
     )
-    same = cells[cells["first"] == cells["second"]]
+    same = cells[cells["depth"] == cells["other_depth"]]
     words = f"{value.capitalize()} CKA of {clean_text(labels[0], 60)} and {clean_text(labels[1], 60)}."
     words += describe_extreme(
-        same, value, f" At equal depth it is least at depth {{first:count}}, {{{value}:decimal 2}}.", smallest=True
+        same, value, f" At equal depth it is least at depth {{depth:count}}, {{{value}:decimal 2}}.", smallest=True
     )
     height = heat_maps.TOP + 60 + CELL_PX * max(len(depths[0]), 5)
     return Picture(fig, words, height, zoom_key=f"{value}:{len(cells)}")
