@@ -115,7 +115,7 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
     sweep_storage.FOLDER: "",
 }
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
-EXPERT_MEASUREMENTS = ("signs", "pairs")
+EXPERT_MEASUREMENTS = ("signs", "pairs", "model_map")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
 
 
@@ -312,11 +312,11 @@ def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | N
 
 
 def take_over_measurement(key: str, store: Store, benchmark: Benchmark, old: Store | None, run_id: str = "") -> bool:
-    """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
+    """Copy a measurement, if there is one; whether that would be measured anew otherwise, as every request does."""
     if old is None or not (kept := measurement_store.find_measurement_result(key, old, benchmark, run_id)):
         return False
     shutil.copytree(kept.path, store.root / measurement_subject.FOLDER / kept.path.name, dirs_exist_ok=True)
-    return measurement_registry.find_measurement(key).is_timed
+    return measurement_registry.find_measurement(key).is_repeated
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark) -> Run:

@@ -317,7 +317,7 @@ def axis_labels(sweep: Sweep) -> tuple[str, ...]:
         return sweep.labels
     first, *others = (clean_text(name, 28) for name in model_names(sweep))
     return tuple(
-        f"Toward {other} ({letter}: 0 {first}, 1 {other})" for letter, other in zip("αβ", others, strict=False)
+        f"Toward {other} ({letter} = 0 {first}, 1 {other})" for letter, other in zip("αβ", others, strict=False)
     )
 
 

@@ -58,7 +58,7 @@ def draw_view(run: Run) -> None:
         note = f"{note} {LEFT_OUT.format(plural(left_out, 'run'))}"
     chart_view.draw_chart(
         "model_map", table, name=f"models_{run.id[:8]}", question_drawn=True, on_click=_note_opened,
-        shares=shares, selected=run.id,
+        shares=shares, experts=list(run.experts), selected=run.id,
         caption=f"{note} {measure_button.origin_in_words([measurement])}", sources=[run],
     )  # fmt: skip
     if run_id := st.session_state.pop(OPENED, ""):

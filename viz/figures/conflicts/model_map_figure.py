@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart
+from viz.chart import Names, chart, distinct_names
 from viz.drawing import Drawing, Picture
 from viz.figure_text import clean_text, percent, plural, short_name
 from viz.hover import describe_extreme
@@ -17,8 +17,7 @@ HOVER = (
     "<b>{label}</b> at ({x:real}, {y:real})<br>length of its change {length:real}<br>nearest: {nearest:text 40}, at "
     "{distance:real}"
 )
-KIND_NAMES = {"merge": "Merges", "expert": "Experts", "pretrained": "Pretrained"}
-STYLES = {"merge": theme.KINDS["merge"], "expert": theme.KINDS["individual"], "pretrained": theme.KINDS["pretrained"]}
+MERGE_STYLE = theme.MarkStyle(theme.REFERENCE, "circle")
 NEAREST_TEXT = " Most alike: {label:plain 40} and {nearest:plain 40}, at a distance of {distance:real}."
 
 
@@ -34,6 +33,7 @@ def model_map(
     table: pd.DataFrame,
     *,
     shares: tuple[float, float] = (0.0, 0.0),
+    experts: Names = None,
     selected: str | None = None,
     pinned: Sequence[str] = (),
     note: str = "",
@@ -42,26 +42,26 @@ def model_map(
 
     Columns: run (a run's id, an expert's name or "pretrained"), kind (merge, expert or pretrained), x and y, length (of
     the change from the pretrained weights), nearest (the label of the nearest other model) and distance (to it), all in
-    units of the weights. ``shares`` are the shares of the variance along both axes.
+    units of the weights. ``shares`` are the shares of the variance along both axes; ``experts`` are labels.
     """
     table = series.require_finite_rows(table, "x", "y", empty_reason="no model has a position")
-    fig = Drawing()
-    for kind, name in KIND_NAMES.items():
-        rows = table[table["kind"] == kind]
-        if rows.empty:
-            continue
-        is_merge = kind == "merge"
+    merges, others = table[table["kind"] == "merge"], table[table["kind"] != "merge"]
+    styles, fig = theme.mark_styles(experts or distinct_names(others["label"])), Drawing()
+    if len(merges):
         fig.add_trace(series.marks(
-            rows, "x", "y", STYLES[kind], HOVER, picks=("run",), size=8 if is_merge else 12, name=name,
-            legendgroup=name, marker={"opacity": 0.75} if is_merge else {},
+            merges, "x", "y", MERGE_STYLE, HOVER, picks=("run",), size=8, name="Merges", legendgroup="Merges",
+            marker={"opacity": 0.75},
         ))  # fmt: skip
-    named = table[(table["kind"] != "merge") | (table["run"] == selected)]
-    texts = [short_name(label, 24) for label in named["label"]]
-    fig.add_trace(series.text_trace(named["x"], named["y"], texts, "Names", textposition="top center"))
+    for label, rows, entry in series.rows_by_name(others, "label"):
+        is_expert = rows["kind"].iloc[0] == "expert"
+        style = styles[label]._replace(symbol="square") if is_expert else theme.KINDS["pretrained"]
+        fig.add_trace(series.marks(rows, "x", "y", style, HOVER, picks=("run",), size=12, **entry))
     fig.add_traces(series.pinned_marks(table, "x", "y", pinned, showlegend=False))
     own = table[table["run"] == selected]
     if len(own):
         fig.add_trace(series.ring(own["x"], own["y"], "Chosen run"))
+        texts = [short_name(label, 40) for label in own["label"]]
+        fig.add_trace(series.text_trace(own["x"], own["y"], texts, "Names", textposition="top center"))
     for number, (update, share) in enumerate(zip((fig.update_xaxes, fig.update_yaxes), shares, strict=True), 1):
         update(title={"text": f"Axis {number}: {percent(share)} of the variance"})
     notes, note_height = axes.make_note(note, 52)
