@@ -368,5 +368,5 @@ def _point_in_words(sweep: Sweep, row: Mapping[str, Any]) -> str:
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
     score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"
-    names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.recipes) > 1 else ""
+    names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.lines) > 1 else ""
     return f"{names}{values}  ·  {score_name} {percent(score)}"

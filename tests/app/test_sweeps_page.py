@@ -221,6 +221,23 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
     assert all(name in spec for name in ("Pretrained", "Expert Circles", "Expert Digits", "Merge: "))
     said = words(at)
     assert "is off the plane" in said and "cannot be opened as a run" in said
+    assert "Is there a barrier of the loss between two models?" in said and "over the computed points" in said
+    assert "n = " in said and at.button_group(key="score").options[-1] == "out-of-domain loss"
+    at.button_group(key="score").set_value("in-domain loss").run()
+    assert not at.exception and "In-domain loss" in at.get("plotly_chart")[0].proto.spec
+
+
+def test_a_line_through_merges_opens_their_runs(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = run_library_sweep(
+        library, tmp_path / "store", presets=("task_arithmetic", "ties"), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE,
+        through=("merged 2", "merged"), split="reporting",
+    )  # fmt: skip
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error and "Line through Ties and Task Arithmetic" in words(at)
+    assert "Out-of-domain loss" in at.get("plotly_chart")[0].proto.spec
+    first = next(option for option in picker(at, "chosen_point").options if option.startswith("0  "))
+    picker(at, "chosen_point").select(first).run()
+    assert "Open in Scores" in [link.proto.label for link in at.get("page_link")]
 
 
 def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ NOT_COMPARED = (
 NOTE = (
     "Linear CKA is 1 for features that agree up to a rotation and one factor, and 0 for unrelated ones (Kornblith et "
     "al., 2019). The debiased form (Nguyen et al., 2021) does not grow when images are few, as the plain one does. "
-    "Depth 0 is before block 0, depth b after b blocks. n = {} images of the choosing half, sampled with seed {}. {}"
+    "Depth 0 is before block 0, depth b after b blocks; at depth 0 the class token is the same for all images, and has "
+    "no number. n = {} images of the choosing half, sampled with seed {}. {}"
 )
 
 

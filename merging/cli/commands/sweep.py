@@ -229,7 +229,7 @@ def _print_sweep(
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
-    names = name_points(means, [recipe.title or recipe.text() for recipe in sweep.recipes])
+    names = name_points(means, [_name_line(sweep, line) for line in sweep.lines])
     if requirement is not None:
         row = means[means["point"] == point].iloc[0]
         score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
@@ -293,6 +293,12 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     )
 
 
+def _name_line(sweep: Sweep, line: int) -> str:
+    """The name of a curve: its recipe, or the models that it goes through."""
+    recipe = sweep.recipes[line]
+    return ", ".join(sweep.through) or recipe.title or recipe.text()
+
+
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images below it, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
@@ -302,14 +308,13 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
     ]
     for row in rows.to_dict("records"):
-        recipe = sweep.recipes[int(row["line"])]  # the number of the recipe; x and y are the values on the axes
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if math.isnan(row["h_score"]) else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
+        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *images, *device))
     if count_heads:
         return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]

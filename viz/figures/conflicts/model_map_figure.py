@@ -42,19 +42,19 @@ def model_map(
 
     Columns: run (a run's id, an expert's name or "pretrained"), kind (merge, expert or pretrained), x and y, length (of
     the change from the pretrained weights), nearest (the label of the nearest other model) and distance (to it), all in
-    units of the weights. ``shares`` are the shares of the variance along both axes; ``experts`` are labels.
+    units of the weights. ``shares`` are the shares of the variance along both axes; ``experts`` are as in run.
     """
     table = series.require_finite_rows(table, "x", "y", empty_reason="no model has a position")
     merges, others = table[table["kind"] == "merge"], table[table["kind"] != "merge"]
-    styles, fig = theme.mark_styles(experts or distinct_names(others["label"])), Drawing()
+    styles, fig = theme.mark_styles(experts or distinct_names(others["run"])), Drawing()
     if len(merges):
         fig.add_trace(series.marks(
             merges, "x", "y", MERGE_STYLE, HOVER, picks=("run",), size=8, name="Merges", legendgroup="Merges",
             marker={"opacity": 0.75},
         ))  # fmt: skip
-    for label, rows, entry in series.rows_by_name(others, "label"):
+    for _, rows, entry in series.rows_by_name(others, "run"):
         is_expert = rows["kind"].iloc[0] == "expert"
-        style = styles[label]._replace(symbol="square") if is_expert else theme.KINDS["pretrained"]
+        style = styles[str(rows["run"].iloc[0])]._replace(symbol="square") if is_expert else theme.KINDS["pretrained"]
         fig.add_trace(series.marks(rows, "x", "y", style, HOVER, picks=("run",), size=12, **entry))
     fig.add_traces(series.pinned_marks(table, "x", "y", pinned, showlegend=False))
     own = table[table["run"] == selected]
