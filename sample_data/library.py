@@ -87,7 +87,9 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-JOINT_MAPS = (("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES))  # of models together
+JOINT_MAPS = (  # of models together
+    ("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES), ("cka", ("pretrained", "task_arithmetic_lwptv")),
+)  # fmt: skip
 MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
 GRID_RATIOS, GRID_SCALINGS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9), (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -18,7 +18,9 @@ from merging.study.runs.run import Run
 from viz.figure_text import span
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
 RANKS = {"effective rank": "effective", "stable rank": "stable"}
 NOT_MEASURED = "Spectra have not been measured for"
@@ -49,23 +51,32 @@ def draw_view(run: Run) -> None:
     measurement = measurements.find_measurement(measurements.SPECTRA, run.id)
     if run.per_task:
         st.info(PER_TASK)
-    elif measurement is None:
-        measure_button.draw_missing(measurements.SPECTRA, [run], NOT_MEASURED)
     else:
+        if measurement is None:
+            measure_button.draw_missing(measurements.SPECTRA, [run], NOT_MEASURED)
         _draw_charts(run, measurement)
-        _draw_accuracy(run, measurement)
+        if measurement is not None:
+            _draw_accuracy(run, measurement)
 
 
 @guarded_fragment
-def _draw_charts(run: Run, measurement: StoredMeasurement) -> None:
-    origin = measure_button.origin_in_words([measurement])
-    layer = linear_layers.pick_layer(run, linear_layers.find_middle_layer(run))
+def _draw_charts(run: Run, measurement: StoredMeasurement | None) -> None:
+    """Draw the spectrum of a layer, without the merged change if it is not measured, and the charts by depth."""
+    layer, origin = linear_layers.pick_layer(run, linear_layers.find_middle_layer(run)), ""
+    if measurement is not None:
+        origin = measure_button.origin_in_words([measurement])
     if layer:
         titles = dict(expert_names.data_set_titles())
+        if measurement is None:
+            table = _decompose_experts(run.id, tuple(run.experts), layer, titles)
+        else:
+            table = _read_spectrum(str(measurement.path), measurement, layer, titles)
         chart_view.draw_chart(
-            "layer_spectrum", _build_spectrum(str(measurement.path), measurement, layer, titles), sources=[run],
-            name=f"spectrum_{run.id[:8]}", experts=list(run.experts), caption=f"{SPECTRUM_NOTE} {origin}",
+            "layer_spectrum", table, sources=[run], name=f"spectrum_{run.id[:8]}", experts=list(run.experts),
+            caption=f"{SPECTRUM_NOTE} {origin}".strip(),
         )  # fmt: skip
+    if measurement is None:
+        return
     chart_view.draw_question("rank_depth")
     value = page_parts.pick_label("Rank", RANKS, address.RANK_METRIC, width=200)
     ranks = measurements.measured_table(measurement, "ranks")
@@ -89,18 +100,36 @@ def _title(matrix: str) -> str:
 
 
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _build_spectrum(path: str, _measurement: StoredMeasurement, layer: str, titles: dict[str, str]) -> pd.DataFrame:
+def _read_spectrum(path: str, _measurement: StoredMeasurement, layer: str, titles: dict[str, str]) -> pd.DataFrame:
+    """The table of ``layer_spectrum`` from stored singular values."""
+    ranks = _measurement.table("ranks")
+    layers = list(dict.fromkeys(ranks["tensor"]))
+    matrices = ranks.loc[ranks["tensor"] == layer, "matrix"].tolist()
+    values = _measurement.array("values")[layers.index(layer)].astype(float)
+    return _build_spectrum(dict(zip(matrices, values, strict=True)), titles)
+
+
+@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Decomposing the layer …")
+def _decompose_experts(run_id: str, experts: tuple[str, ...], layer: str, titles: dict[str, str]) -> pd.DataFrame:
+    """The table of ``layer_spectrum`` without the merged change, from the task vectors of a layer."""
+    import torch
+
+    from merging.study.weight_space.matrix_spectra import SUM
+
+    vectors = linear_layers.read_task_matrices(run_id, layer).double()
+    values = torch.linalg.svdvals(torch.stack([*vectors, vectors.sum(dim=0)])).numpy()
+    return _build_spectrum(dict(zip((*experts, SUM), values, strict=True)), titles)
+
+
+def _build_spectrum(values: Mapping[str, NDArray[np.float64]], titles: Mapping[str, str]) -> pd.DataFrame:
+    """The table of ``layer_spectrum`` from {matrix: its singular values (r,), NaN beyond its own rank}."""
     import numpy as np
     import pandas as pd
 
     from merging.study.weight_space.matrix_spectra import MERGED, SUM
 
-    ranks = _measurement.table("ranks")
-    layers = list(dict.fromkeys(ranks["tensor"]))
-    matrices = ranks.loc[ranks["tensor"] == layer, "matrix"].tolist()
-    values = _measurement.array("values")[layers.index(layer)].astype(float)
     frames = []
-    for matrix, row in zip(matrices, values, strict=True):
+    for matrix, row in values.items():
         own = row[np.isfinite(row)]
         energy = np.square(own)
         frames.append(pd.DataFrame({

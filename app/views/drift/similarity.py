@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import streamlit as st
 
@@ -42,7 +42,8 @@ def draw_view(chosen: Sequence[Run], stored: Sequence[Run]) -> None:
         st.info(NO_SINGLE_MODEL)
         return
     with st.container(horizontal=True, gap="medium"):
-        run = run_picker.pick_one(single, "Features of")
+        references = page_data.references(single[0].benchmark, stored)
+        run = run_picker.pick_one(single, "Features of", [one for one in single if _find(one, references)])
         others = _list_others(run, single, stored)
         if not others:
             st.info("No other model has been evaluated on this benchmark.")
@@ -55,6 +56,13 @@ def draw_view(chosen: Sequence[Run], stored: Sequence[Run]) -> None:
         measure_button.draw_missing_benchmark(measurements.SIMILARITY, words, subject)
         return
     _draw_map(run, other, measurement)
+
+
+def _find(run: Run, references: Mapping[str, Run]) -> StoredMeasurement | None:
+    """The stored similarity of a run and the pretrained model."""
+    if (pretrained := references.get("pretrained")) is None:
+        return None
+    return measurements.find_measurement(measurements.SIMILARITY, join_run_ids(sorted((run.id, pretrained.id))))
 
 
 def _list_others(run: Run, single: Sequence[Run], stored: Sequence[Run]) -> dict[str, Run]:
