@@ -139,6 +139,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("merge_path", preset) for preset in MERGE_PATHS),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
+    ("spectra", DRIFT[0]),
     *((kind, None) for kind in BENCHMARK_MEASUREMENTS),
     *list_learned_measurements(LEARNED),
 )

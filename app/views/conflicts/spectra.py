@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -18,9 +18,7 @@ from merging.study.runs.run import Run
 from viz.figure_text import span
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-    from numpy.typing import NDArray
 
 RANKS = {"effective rank": "effective", "stable rank": "stable"}
 NOT_MEASURED = "Spectra have not been measured for"
@@ -67,10 +65,7 @@ def _draw_charts(run: Run, measurement: StoredMeasurement | None) -> None:
         origin = measure_button.origin_in_words([measurement])
     if layer:
         titles = dict(expert_names.data_set_titles())
-        if measurement is None:
-            table = _decompose_experts(run.id, tuple(run.experts), layer, titles)
-        else:
-            table = _read_spectrum(str(measurement.path), measurement, layer, titles)
+        table = _build_spectrum(str(measurement and measurement.path), measurement, run.id, run.experts, layer, titles)
         chart_view.draw_chart(
             "layer_spectrum", table, sources=[run], name=f"spectrum_{run.id[:8]}", experts=list(run.experts),
             caption=f"{SPECTRUM_NOTE} {origin}".strip(),
@@ -99,43 +94,30 @@ def _title(matrix: str) -> str:
     return {SUM: "Sum of all", MERGED: "Merged"}.get(matrix) or expert_names.expert_name(matrix)
 
 
-@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _read_spectrum(path: str, _measurement: StoredMeasurement, layer: str, titles: dict[str, str]) -> pd.DataFrame:
-    """The table of ``layer_spectrum`` from stored singular values."""
-    ranks = _measurement.table("ranks")
-    layers = list(dict.fromkeys(ranks["tensor"]))
-    matrices = ranks.loc[ranks["tensor"] == layer, "matrix"].tolist()
-    values = _measurement.array("values")[layers.index(layer)].astype(float)
-    return _build_spectrum(dict(zip(matrices, values, strict=True)), titles)
-
-
 @st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner="Decomposing the layer …")
-def _decompose_experts(run_id: str, experts: tuple[str, ...], layer: str, titles: dict[str, str]) -> pd.DataFrame:
-    """The table of ``layer_spectrum`` without the merged change, from the task vectors of a layer."""
+def _build_spectrum(
+    path: str, _measurement: StoredMeasurement | None, run_id: str, experts: Sequence[str], layer: str,
+    titles: dict[str, str],
+) -> pd.DataFrame:  # fmt: skip
+    """The table of ``layer_spectrum``; without the merged change if it is not measured."""
+    import numpy as np
+    import pandas as pd
     import torch
-
-    from merging.study.weight_space.matrix_spectra import SUM
 
     vectors = linear_layers.read_task_matrices(run_id, layer).double()
     values = torch.linalg.svdvals(torch.stack([*vectors, vectors.sum(dim=0)])).numpy()
-    return _build_spectrum(dict(zip((*experts, SUM), values, strict=True)), titles)
-
-
-def _build_spectrum(values: Mapping[str, NDArray[np.float64]], titles: Mapping[str, str]) -> pd.DataFrame:
-    """The table of ``layer_spectrum`` from {matrix: its singular values (r,), NaN beyond its own rank}."""
-    import numpy as np
-    import pandas as pd
-
-    from merging.study.weight_space.matrix_spectra import MERGED, SUM
-
+    rows = [(name, titles.get(name, name), "expert", own) for name, own in zip(experts, values, strict=False)]
+    rows.append(("sum", "Sum of all", "sum", values[-1]))
+    if _measurement is not None:
+        layers = list(dict.fromkeys(_measurement.table("ranks")["tensor"]))
+        merged = _measurement.array("merged")[layers.index(layer)].astype(float)
+        rows.append(("merged", "Merged", "merged", merged[np.isfinite(merged)]))
     frames = []
-    for matrix, row in values.items():
-        own = row[np.isfinite(row)]
+    for matrix, label, kind, own in rows:
         energy = np.square(own)
         frames.append(pd.DataFrame({
-            "matrix": matrix, "label": {SUM: "Sum of all", MERGED: "Merged"}.get(matrix) or titles.get(matrix, matrix),
-            "kind": {SUM: "sum", MERGED: "merged"}.get(matrix, "expert"), "direction": range(1, len(own) + 1),
-            "value": own, "share": energy / (energy.sum() or 1),
+            "matrix": matrix, "label": label, "kind": kind, "direction": range(1, len(own) + 1), "value": own,
+            "share": energy / (energy.sum() or 1),
         }))  # fmt: skip
     return pd.concat(frames, ignore_index=True)
 

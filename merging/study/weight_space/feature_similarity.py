@@ -30,6 +30,7 @@ from merging.study.runs.run import split_run_ids
 from merging.tasks.context import Context
 
 IN_DOMAIN, OUT_OF_DOMAIN = "in domain", "out of domain"  # all images of the tasks with and without an expert
+DIGITS = 4  # decimals of CKA
 MAX_POOLED = 600  # images of a domain together, equally spaced among the sampled ones
 OPENING_STAGE, READING_STAGE = "models", "reading images"  # stages
 Floats = NDArray[np.float64]
@@ -47,7 +48,8 @@ def measure_similarity(subject: Subject, context: Context) -> MeasurementResult:
 
     Columns: over (a task, or ``IN_DOMAIN`` and ``OUT_OF_DOMAIN``: images of those tasks together), token (the class
     token, or the mean of all tokens), first and second (depth in each model: 0 before block 0, b after b blocks, the
-    last one is the embedding), linear, debiased and n (images). The note "runs" has the ids of both models in order.
+    last one is the embedding), linear, debiased (to four decimals) and n (images). The note "runs" has the ids of both
+    models in order.
 
     Raises:
         TaskError: these are not two single models without modules that read this benchmark's images.
@@ -77,7 +79,14 @@ def measure_similarity(subject: Subject, context: Context) -> MeasurementResult:
             similarity = compare_features(*([depth[token] for depth in model] for model in pair))
             n = len(pair[0][0][token])
             rows += [
-                (scope, token, *depths, float(plain), float(similarity.debiased[depths]), n)
+                (
+                    scope,
+                    token,
+                    *depths,
+                    round(float(plain), DIGITS),
+                    round(float(similarity.debiased[depths]), DIGITS),
+                    n,
+                )
                 for depths, plain in np.ndenumerate(similarity.linear)
             ]
     columns = ["over", "token", "first", "second", "linear", "debiased", "n"]

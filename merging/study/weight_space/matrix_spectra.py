@@ -44,8 +44,8 @@ def measure_spectra(subject: Subject, context: Context) -> MeasurementResult:
 
     Tables: "ranks" (a row for each tensor and matrix: an expert's, ``SUM`` or ``MERGED``) with norm, effective and
     stable rank, and the largest possible rank; "alignment" (a row for each tensor and expert) with ratio, and rank (k
-    of the merged change's subspace). The array "values" (tensors, K + 2, largest rank) has the singular values,
-    float32, NaN beyond a matrix's own rank, in the order of "ranks".
+    of the merged change's subspace). The array "merged" (tensors, largest rank) has the singular values of the merged
+    change, float32, NaN beyond a matrix's own rank, in the order of "ranks"; those of the experts need no merge.
 
     Raises:
         CheckpointError: the models can no longer be read. TaskError: the run gives one model per task.
@@ -74,14 +74,14 @@ def measure_spectra(subject: Subject, context: Context) -> MeasurementResult:
             alignment += [
                 (*facts, name, float(ratio), layer.rank) for name, ratio in zip(inputs.names, layer.ratios, strict=True)
             ]
-            values.append(layer.values.astype(np.float32))
+            values.append(layer.values[-1].astype(np.float32))
             meter.advance(1, PHASE_TEXT, parameter.name)
     tables = {
         "ranks": pd.DataFrame(ranks, columns=[*TENSOR_COLUMNS, "matrix", "norm", "effective", "stable", "full"]),
         "alignment": pd.DataFrame(alignment, columns=[*TENSOR_COLUMNS, "expert", "ratio", "rank"]),
     }
     notes = {"residual": RESIDUAL, "layers": len(layers), "experts": len(inputs.names)}
-    return MeasurementResult(tables, notes, {"values": pad_rows(values)})
+    return MeasurementResult(tables, notes, {"merged": pad_rows(values)})
 
 
 def decompose_layer(vectors: Tensor, merged: Tensor) -> LayerSpectra:
@@ -123,8 +123,8 @@ def stable_rank(values: Floats) -> float:
     return float(np.square(values).sum() / values[0] ** 2) if values[0] else math.nan
 
 
-def pad_rows(layers: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Arrays (M, r) of several layers as one (layers, M, largest r), with NaN at the ends of rows."""
-    width = max((layer.shape[1] for layer in layers), default=0)
-    padded = [np.pad(layer, ((0, 0), (0, width - layer.shape[1])), constant_values=np.nan) for layer in layers]
-    return np.stack(padded) if padded else np.zeros((0, 0, 0), np.float32)
+def pad_rows(rows: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Arrays (r,) of L layers as one (L, largest r), with NaN at the ends."""
+    width = max(map(len, rows), default=0)
+    padded = [np.pad(row, (0, width - len(row)), constant_values=np.nan) for row in rows]
+    return np.stack(padded) if padded else np.zeros((0, 0), np.float32)
