@@ -8,7 +8,7 @@ from functools import partial
 import streamlit as st
 
 from app import page_text
-from app.reading import expert_names, page_data
+from app.reading import expert_names, measurements, page_data
 from app.session import address
 from app.views.conflicts import (
     drm_ablations,
@@ -58,11 +58,10 @@ def main() -> None:
         return
     # The first run of the page is one of the library with the most experts, if there is one.
     first = max(runs, key=lambda run: (bool(page_data.library_title(run)), len(run.experts)), default=None)
-    if (
-        picked := run_picker.pick_run(
-            runs, first, "Experts of", partial(draw_experts, depends_on_merge=view == SPECTRA)
-        )
-    ) is None:
+    depends = view == SPECTRA  # on the merge, so it opens on a run whose results are stored
+    ready = [run for run in runs if measurements.find_measurement(measurements.SPECTRA, run.id)] if depends else None
+    draw_text = partial(draw_experts, depends_on_merge=depends)
+    if (picked := run_picker.pick_run(runs, first, "Experts of", draw_text, ready)) is None:
         return
     run, _ = picked
     if len(run.experts) < 2:
