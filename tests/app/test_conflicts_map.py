@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import chart_specs, charts, click, press, words
+from page_harness import chart_specs, charts, click, own, press, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import measurement_subject
-from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 
 VIEW = "map of models"
+CPU = Context(device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_library.write(tmp_path_factory.mktemp("mapped"), ("ties", "weight_averaging"))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     run = next(run for run in store.list_runs() if run.recipe is not None)
-    measure.measure("model_map", store, Benchmark.load(folder), run.id, context=Context(device="cpu"))
+    measure.measure("model_map", store, Benchmark.load(folder), run.id, context=CPU)
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
@@ -51,14 +50,15 @@ def test_a_click_on_a_merge_opens_its_run(open_app: Any, mapped: Path) -> None:
     assert "Where in the network did the merge change what?" in words(at)
 
 
-def test_newer_runs_ask_for_another_map(open_app: Any, mapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from merging.study.weight_space import model_map
-
-    chosen = model_map.list_mapped
-
-    def with_another(runs: list[Run], subject: Run) -> list[Run]:
-        return [*chosen(runs, subject), replace(subject, id="fedcba987654")]
-
-    monkeypatch.setattr(model_map, "list_mapped", with_another)
-    at = open_app("conflicts", mapped, conflicts_view=VIEW)
-    assert not at.exception and charts(at) == 1 and "1 run was made after this map, which shows 3 merges" in words(at)
+def test_a_newer_run_is_on_the_next_map(open_app: Any, library: Path, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", libraries=(library / "runs",))
+    benchmark, run_id = Benchmark.load(library), next(run.id for run in store.list_runs() if run.recipe is not None)
+    measure.measure("model_map", store, benchmark, run_id, context=CPU)
+    at = open_app("conflicts", library, conflicts_view=VIEW, run=run_id, mapped_models="all models")
+    assert not at.exception and charts(at) == 1 and "made after" not in words(at)
+    newer = own(library, tmp_path / "store", "dare_ties")
+    at = at.run()
+    assert "1 run was made after this map, which shows 4 merges" in words(at) and newer.id not in chart_specs(at)[0]
+    measure.measure("model_map", store, benchmark, run_id, context=CPU)
+    at = at.run()  # by the same server, which has the earlier map in its caches
+    assert not at.exception and newer.id in chart_specs(at)[0] and "made after" not in words(at)

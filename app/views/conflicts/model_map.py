@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import measurements, page_data
+from app.reading.figures import cache_shared
 from app.reading.runs import run_names
 from app.session import address, benchmark_choice, pages
 from app.widgets import chart_view, page_parts
@@ -48,7 +49,7 @@ def draw_view(run: Run) -> None:
         measure_button.draw_missing(measurements.MODEL_MAP, [run], f"{words} Measure it again with the experts of")
     chart_view.draw_question("model_map")
     shows_all = page_parts.pick_button("Models", (NEAR_MODELS, ALL_MODELS), address.MAPPED_MODELS) == ALL_MODELS
-    table, shares = _build_map(str(measurement.path), measurement, run_names.name_runs(peers), shows_all)
+    table, shares = _build_map(measurement, run_names.name_runs(peers), shows_all)
     note = MAP_NOTE.format(
         scalars=measurement.notes["scalars"], shares=f"{percent(shares[0])} and {percent(shares[1])}"
     )
@@ -72,14 +73,14 @@ def _note_opened() -> None:
         st.session_state[OPENED] = mark["run"]
 
 
-@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
+@cache_shared(page_data.MAX_CACHED)
 def _build_map(
-    path: str, _measurement: StoredMeasurement, names: dict[str, str], shows_all: bool
+    measurement: StoredMeasurement, names: dict[str, str], shows_all: bool
 ) -> tuple[pd.DataFrame, tuple[float, float]]:
     from app.reading import expert_names
     from merging.study.weight_space.model_map import find_near, tabulate_map
 
-    models, gram = _measurement.table("models"), _measurement.array("gram")
+    models, gram = measurement.table("models"), measurement.array("gram")
     labels = {"pretrained": "Pretrained"} | names
     labels |= {name: expert_names.expert_name(name) for name in models.loc[models["kind"] == "expert", "model"]}
     table, shares = tabulate_map(models, gram, labels, None if shows_all else find_near(models, gram))
