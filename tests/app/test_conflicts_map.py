@@ -62,3 +62,6 @@ def test_a_newer_run_is_on_the_next_map(open_app: Any, library: Path, tmp_path: 
     measure.measure("model_map", store, benchmark, run_id, context=CPU)
     at = at.run()  # by the same server, which has the earlier map in its caches
     assert not at.exception and newer.id in chart_specs(at)[0] and "made after" not in words(at)
+    store.delete(newer.id)
+    at = at.run()
+    assert not at.exception and charts(at) == 1 and newer.id not in chart_specs(at)[0]

@@ -27,6 +27,8 @@ MAP_NOTE = (
     "on it may be far apart: point at a mark for its nearest model. A click on a merge opens its run."
 )
 LEFT_OUT = "Not on it: {}, whose weights are not stored and would have to be learned again."
+FAILED = "Not on it: {} that could not be merged again."
+CHOSEN_LEFT_OUT = "The chosen run is left out: its weights are not stored, and it would have to learn again."
 NEAR_MODELS, ALL_MODELS = "near the experts", "all models"
 FAR_NOTE = "Left out of this map: {}, whose change is longer than {} times the longest expert's."
 NEWER_RUNS = "{} {} made after this map, which shows {}."
@@ -34,29 +36,30 @@ NEWER_RUNS = "{} {} made after this map, which shows {}."
 
 def draw_view(run: Run) -> None:
     """Draw the map of all stored runs of these experts, or the button that measures it."""
-    from merging.study.weight_space.model_map import NEAR, is_mappable, list_mapped
+    from merging.study.weight_space.model_map import NEAR, is_mappable, is_quick, list_mapped
 
     measurement = measurements.find_measurement(measurements.MODEL_MAP, run.id)
+    if not is_quick(run):
+        st.caption(CHOSEN_LEFT_OUT)
     if measurement is None:
         measure_button.draw_missing(measurements.MODEL_MAP, [run], NOT_MEASURED)
         return
     peers = [one for one in page_data.stored_runs() if is_mappable(one, run)]
-    on_map = measurements.measured_table(measurement, "models")
-    newer = [one for one in list_mapped(peers, run) if one.id not in set(on_map["model"])]
-    if newer:
-        shown = plural(int((on_map["kind"] == "merge").sum()), "merge")
+    measured = set(measurements.measured_table(measurement, "models")["model"])
+    failed = {one.id for one in peers} & set(measurement.notes["failed"])
+    if newer := {one.id for one in list_mapped(peers)} - measured - failed:
+        shown = plural(len([one for one in peers if one.id in measured]), "merge")
         words = NEWER_RUNS.format(plural(len(newer), "run"), "was" if len(newer) == 1 else "were", shown)
         measure_button.draw_missing(measurements.MODEL_MAP, [run], f"{words} Measure it again with the experts of")
     chart_view.draw_question("model_map")
     shows_all = page_parts.pick_button("Models", (NEAR_MODELS, ALL_MODELS), address.MAPPED_MODELS) == ALL_MODELS
-    table, shares = _build_map(measurement, run_names.name_runs(peers), shows_all)
+    table, shares, far = _build_map(measurement, run_names.name_runs(peers), "" if shows_all else run.id)
     note = MAP_NOTE.format(
         scalars=measurement.notes["scalars"], shares=f"{percent(shares[0])} and {percent(shares[1])}"
     )
-    if far := len(on_map) - len(table):
-        note = f"{note} {FAR_NOTE.format(plural(far, 'merge'), NEAR)}"
-    if left_out := measurement.notes["left_out"]:
-        note = f"{note} {LEFT_OUT.format(plural(left_out, 'run'))}"
+    counts = ((FAR_NOTE, far, "merge"), (LEFT_OUT, measurement.notes["left_out"], "run"),
+              (FAILED, len(failed), "run"))  # fmt: skip
+    note = " ".join([note, *(text.format(plural(count, noun), NEAR) for text, count, noun in counts if count)])
     chart_view.draw_chart(
         "model_map", table, name=f"models_{run.id[:8]}", question_drawn=True, on_click=_note_opened,
         shares=shares, experts=list(run.experts), selected=run.id,
@@ -75,13 +78,22 @@ def _note_opened() -> None:
 
 @cache_shared(page_data.MAX_CACHED)
 def _build_map(
-    measurement: StoredMeasurement, names: dict[str, str], shows_all: bool
-) -> tuple[pd.DataFrame, tuple[float, float]]:
+    measurement: StoredMeasurement, names: dict[str, str], near: str
+) -> tuple[pd.DataFrame, tuple[float, float], int]:
+    """The table of the models that are still stored, the shares of its axes, and the number of models left out as far.
+
+    With ``near``, a run's id, it is of this run and of models near the experts; without, of all.
+    """
+    import numpy as np
+
     from app.reading import expert_names
-    from merging.study.weight_space.model_map import find_near, tabulate_map
+    from merging.study.weight_space.model_map import MERGE, find_near, tabulate_map
 
     models, gram = measurement.table("models"), measurement.array("gram")
+    is_stored = ((models["kind"] != MERGE) | models["model"].isin(names)).to_numpy()
+    models, gram = models[is_stored].reset_index(drop=True), gram[np.ix_(is_stored, is_stored)]
     labels = {"pretrained": "Pretrained"} | names
     labels |= {name: expert_names.expert_name(name) for name in models.loc[models["kind"] == "expert", "model"]}
-    table, shares = tabulate_map(models, gram, labels, None if shows_all else find_near(models, gram))
-    return table, (float(shares[0]), float(shares[1]))
+    is_shown = find_near(models, gram, near) if near else np.ones(len(gram), bool)
+    table, shares = tabulate_map(models, gram, labels, is_shown)
+    return table, (float(shares[0]), float(shares[1])), int((~is_shown).sum())

@@ -7,26 +7,35 @@ scaling (Torgerson 1952): the two directions in which the models differ most, wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
-from merging.base.errors import MergingError
+from merging.base.errors import Cancelled, CheckpointError, MergingError, StoreError
+from merging.base.files import atomic
+from merging.base.files.disk import free_bytes
+from merging.base.text import size_text
 from merging.models.checkpoint import Checkpoint
-from merging.models.families import UNMERGED
-from merging.study.analysis.measurement_store import have_same_measurements
-from merging.study.analysis.measurement_subject import MeasurementResult, Subject, SubjectKind
+from merging.models.model_references import PRETRAINED
+from merging.study.analysis.measurement_store import list_merge_inputs
+from merging.study.analysis.measurement_subject import (
+    CHANGED_INPUTS_MESSAGE,
+    MeasurementResult,
+    Subject,
+    measurements_folder,
+)
+from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
-from merging.tasks.context import Context
+from merging.study.runs.run_store import Store
+from merging.study.sweeps.weighted_sum import sum_products
+from merging.tasks.context import Context, log_warning
 
-PRETRAINED, EXPERT, MERGE = "pretrained", "expert", "merge"  # kinds of models
+EXPERT, MERGE = "expert", "merge"  # kinds of models, beside the pretrained one
 NEAR = 1.5  # lengths of the longest expert's change
-PIECE_SCALARS = 1 << 22  # scalars of all models together that are in memory at a time
 MERGING_STAGE, READING_STAGE = "merging again", "reading weights"  # stages
 Floats = NDArray[np.float64]
 
@@ -43,32 +52,66 @@ def measure_model_map(subject: Subject, context: Context) -> MeasurementResult:
 
     "gram" (models, models) has the inner products of all changes in float64, of models in the order of the table: the
     pretrained model, the experts, and the runs of ``list_mapped``. Those that are stored without weights are merged
-    again; the note "left_out" counts the other runs, which would have to learn again.
+    again, from this run's files, into a folder that is removed afterwards. The note "left_out" counts the other runs,
+    which would have to learn again; "failed" has the ids of runs that cannot be merged again, for reasons that are
+    warnings.
 
     Raises:
-        CheckpointError: a file that a recipe names is missing or has changed.
+        CheckpointError: a file that the recipe names is missing or has changed. StoreError: the disk is too small.
     """
     subject_run, opened = subject.store.get_run(subject.run_id), subject.checkpoints
     peers = [run for run in subject.store.list_runs() if is_mappable(run, subject_run)]
-    runs = list_mapped(peers, subject_run)
+    runs = list_mapped(peers)
+    size = sum(info.nbytes for info in opened.pretrained.infos.values())
+    _check_disk(size * sum(not run.has_model for run in runs), subject.store)
     stages = context.split({MERGING_STAGE: 1.0 * len(runs), READING_STAGE: 1.0})
-    models: dict[tuple[str, str], Checkpoint] = {(PRETRAINED, PRETRAINED): opened.pretrained}
+    models = {(PRETRAINED, PRETRAINED): opened.pretrained}
     models |= {(name, EXPERT): checkpoint for name, checkpoint in opened.experts.items()}
-    with ExitStack() as opened_runs:
-        parts = stages[MERGING_STAGE].split({run.id: 1.0 for run in runs})
+    parts, failed = stages[MERGING_STAGE].split({run.id: 1.0 for run in runs}), list[str]()
+    folder = atomic.make_temporary(measurements_folder(subject.store))
+    try:
         for run in runs:
-            one = replace(subject, run_id=run.id, kind=SubjectKind.RUN)
-            with_run = one.open_models(one.split_context(parts[run.id], {}))
-            models[run.id, MERGE] = opened_runs.enter_context(with_run)["merged"]
+            try:
+                models[run.id, MERGE] = _open_merge(run, subject, folder, parts[run.id])
+            except Cancelled:
+                raise
+            except MergingError as error:
+                failed.append(run.id)
+                context.warn(f"Run {run.id} is not on the map: {error}")
         gram, scalars = sum_products(opened.pretrained, list(models.values()), stages[READING_STAGE])
+    finally:
+        atomic.remove_temporary(folder)
     table = pd.DataFrame(list(models), columns=["model", "kind"])
-    notes = {"scalars": scalars, "left_out": len(peers) - len(runs)}
+    notes = {"scalars": scalars, "left_out": len(peers) - len(runs), "failed": failed}
     return MeasurementResult({"models": table}, notes, {"gram": gram})
 
 
-def list_mapped(runs: Sequence[Run], subject_run: Run) -> list[Run]:
-    """The runs that a map is of, by id: ``subject_run``, and those whose weights are stored or need no learning."""
-    return sorted((run for run in runs if run.id == subject_run.id or is_quick(run)), key=lambda run: run.id)
+def _check_disk(needed: int, store: Store) -> None:
+    """Raise StoreError if bytes of merged weights do not fit on the disk of the store."""
+    if needed > (free := free_bytes(store.root)):
+        raise StoreError(
+            f"The map merges runs again that are stored without weights, which takes {size_text(needed)} of disk until "
+            f"it is measured; {size_text(free)} are free."
+        )
+
+
+def _open_merge(run: Run, subject: Subject, folder: Path, context: Context) -> Checkpoint:
+    """The merged model of a run, merged again into a folder from the subject's files if its weights are not stored."""
+    if not run.has_model and run.recipe is not None:
+        references, run_id = dict(subject.recipe.experts), run.id
+        experts = tuple((name, references[name]) for name, _ in run.recipe.experts)
+        run = execute(
+            replace(run.recipe, pretrained=subject.recipe.pretrained, experts=experts), Store(folder, libraries=()),
+            benchmark=subject.benchmark, evaluate=False, context=replace(context, pause=None, warn=log_warning),
+        )  # fmt: skip
+        if run.id != run_id:
+            raise CheckpointError(CHANGED_INPUTS_MESSAGE)
+    return run.open_models()["merged"]
+
+
+def list_mapped(runs: Sequence[Run]) -> list[Run]:
+    """The runs that a map is of, by id: those whose weights are stored or need no learning."""
+    return sorted(filter(is_quick, runs), key=lambda run: run.id)
 
 
 def is_quick(run: Run) -> bool:
@@ -80,29 +123,9 @@ def is_quick(run: Run) -> bool:
 
 
 def is_mappable(run: Run, other_run: Run) -> bool:
-    """Whether a run is one model, without modules on top, that merged the same checkpoints as another run."""
-    return run.kind == "merge" and not run.per_task and not run.adapt and have_same_measurements(run, other_run)
-
-
-def sum_products(pretrained: Checkpoint, models: Sequence[Checkpoint], context: Context) -> tuple[Floats, int]:
-    """The inner products (models, models) of the changes of models, and the number of scalars that they are over.
-
-    Weights are read in pieces, so that memory does not grow with the models.
-    """
-    names = [parameter.name for parameter in pretrained.parameters if parameter.role not in UNMERGED]
-    names = [name for name in names if pretrained.infos[name].dtype.is_floating_point]
-    scalars = sum(pretrained.infos[name].numel for name in names)
-    meter = context.meter(scalars)
-    gram = torch.zeros(len(models), len(models), dtype=torch.float64)
-    piece = max(1, PIECE_SCALARS // len(models))
-    for name in names:
-        for start in range(0, size := pretrained.infos[name].numel, piece):
-            stop = min(size, start + piece)
-            base = pretrained.read_flat(name, start, stop).double()
-            changes = torch.stack([model.read_flat(name, start, stop).double() - base for model in models])
-            gram += changes @ changes.T
-            meter.advance(stop - start, "Comparing weights", name)
-    return gram.numpy(), scalars
+    """Whether a run is one model, without modules on top, that merged the same checkpoints in any order."""
+    is_single = run.kind == "merge" and not run.per_task and not run.adapt
+    return is_single and sorted(list_merge_inputs(run)) == sorted(list_merge_inputs(other_run))
 
 
 def squared_distances(gram: Floats) -> Floats:
@@ -129,11 +152,12 @@ def scale_classically(gram: Floats) -> Scaling:
     return Scaling(axes, shares)
 
 
-def find_near(models: pd.DataFrame, gram: Floats) -> NDArray[np.bool_]:
-    """Which models (models,) have a change of at most ``NEAR`` times the length of the longest expert's."""
+def find_near(models: pd.DataFrame, gram: Floats, run_id: str = "") -> NDArray[np.bool_]:
+    """Which models (models,) have a change of at most ``NEAR`` times the longest expert's, or are a given run."""
     lengths = np.sqrt(np.maximum(np.diag(gram), 0))
-    near: NDArray[np.bool_] = lengths <= NEAR * lengths[(models["kind"] == EXPERT).to_numpy()].max()
-    return near
+    near = lengths <= NEAR * lengths[(models["kind"] == EXPERT).to_numpy()].max()
+    chosen: NDArray[np.bool_] = near | (models["model"] == run_id).to_numpy()
+    return chosen
 
 
 def tabulate_map(
