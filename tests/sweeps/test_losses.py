@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +14,16 @@ from small_sweeps import names, read_points, recipe, run, sweep
 from merging.base.devices import choose_device
 from merging.base.errors import MergingError
 from merging.engine.evaluation.image_features import compute_features
+from merging.engine.run import MergeResult
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 from merging.models.formats.model_sources import open_checkpoint
+from merging.recipes.recipe import Recipe
 from merging.study.runs import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_session, sweep_tables
-from merging.study.sweeps.point_losses import average_losses, find_barrier, list_barriers
+from merging.study.sweeps.point_losses import average_losses, explain_barriers, find_barrier, list_barriers
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.tasks.context import Context
 
@@ -142,6 +145,27 @@ def test_barriers_of_a_plane_are_those_of_its_edges(tiny_benchmark: Benchmark) -
     assert table[["first", "second"]].to_numpy().tolist() == [[0, 1], [0, 2], [1, 2]]
     assert table["height"].tolist() == pytest.approx([0.3, 0.2, 0.7]) and set(table["at"]) == {0.5}
     assert set(table["loss"]) == {"loss_in"} and set(table["points"]) == {3}
+    assert "no interval" in explain_barriers(made) and "biased upward" in explain_barriers(made)
+    axes = (PLANE_AXES[0], Axis("beta", (0.0, 0.5)))
+    without_end = sweep(tiny_benchmark, kind=PLANE, axes=axes, through=("pretrained", *PAIR))
+    assert explain_barriers(without_end).endswith("at 0 and 1, which are not among the values of beta.")
+
+
+def test_each_of_many_recipes_is_merged_once(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, merged = sweep_session.engine.run_recipe, list[str]()
+
+    def count(one: Recipe, *arguments: Any, **options: Any) -> MergeResult:
+        merged.append(one.merge.key)
+        return merge(one, *arguments, **options)
+
+    monkeypatch.setattr(sweep_session.engine, "run_recipe", count)
+    keys = ("task_arithmetic", "ties", "weight_averaging", "dare_ties")
+    run(
+        sweep(tiny_benchmark, *keys, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),), images=7), store, tiny_benchmark
+    )
+    assert sorted(merged) == sorted(keys)
 
 
 def test_means_of_losses_have_the_errors_of_independent_tasks() -> None:

@@ -128,7 +128,9 @@ def _draw_recipes(
 def _pick_models(kind: str, recipes: Sequence[Recipe], labels: Sequence[str]) -> tuple[list[Recipe], tuple[str, ...]]:
     """Draw the picker of the models of a line or a plane; returns the recipes that it needs, and the models' names."""
     names = {PRETRAINED: "Pretrained"}
-    names |= {name: f"Expert {expert_names.expert_name(name)}" for name, _ in recipes[0].experts}
+    shared = [dict(recipe.experts) for recipe in recipes]  # the first recipe in use names the experts
+    shared_names = [name for name, file in shared[0].items() if all(other.get(name) == file for other in shared)]
+    names |= {name: f"Expert {expert_names.expert_name(name)}" for name in shared_names}
     merges = {f"{MERGED} {number}": recipe for number, recipe in enumerate(recipes, 1)}
     names |= {name: f"Merge: {label}" for name, label in zip(merges, labels, strict=True)}
     count = MODEL_COUNTS[kind]

@@ -25,15 +25,16 @@ from merging.base.text import duration_text
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.point_losses import list_barriers
+from merging.study.sweeps.point_losses import explain_barriers, list_barriers
 from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
 from merging.tasks.queue.job_records import Job
 from viz.figure_text import clean_text, plural
+from viz.parts.sweep_panels import LOSSES
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
 # Label in links -> column.
 SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
-LOSS_COLUMNS = {"in-domain loss": "loss_in", "out-of-domain loss": "loss_out"}
+LOSS_COLUMNS = {name.lower(): column for column, name in LOSSES.items()}
 BARRIERS_QUESTION = "Is there a barrier of the loss between two models?"
 BARRIER_NOTE = (
     "The barrier is max over t of L(t) − (1 − t)·L(0) − t·L(1), over the computed points between two models (Frankle "
@@ -236,6 +237,8 @@ def _draw_barriers(results: SweepResults) -> None:
     """Draw the barriers between every two models as a table."""
     barriers = list_barriers(results.sweep, results.averages)
     if barriers.empty:
+        if results.complete:
+            st.caption(explain_barriers(results.sweep))
         return
     st.header(BARRIERS_QUESTION, anchor=False)
     names = {line: [clean_text(name, 60) for name in sweeps.model_names(results.sweep, line)]
@@ -252,7 +255,7 @@ def _draw_barriers(results: SweepResults) -> None:
         "at": number("At t", format="%.3f"), "points": "Points",
     }  # fmt: skip
     page_parts.draw_table(rows[list(columns)], "Barriers between models", columns)
-    st.caption(BARRIER_NOTE.format(sweeps.images_note(results)))
+    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explain_barriers(results.sweep)}")
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:

@@ -244,9 +244,9 @@ def _print_sweep(
 
 
 def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
-    """A sentence for each barrier between two models of a line or a plane; none for other sweeps."""
+    """A sentence for each barrier between two models of a line or a plane, and one on them; none for other sweeps."""
     from merging.recipes.recipe import Recipe
-    from merging.study.sweeps.point_losses import LOSS_MEANS, list_barriers
+    from merging.study.sweeps.point_losses import LOSS_MEANS, explain_barriers, list_barriers
     from merging.study.sweeps.sweep import VALUES
 
     domains = dict(zip(LOSS_MEANS, ("in domain", "out of domain"), strict=True))
@@ -261,7 +261,7 @@ def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
             f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}, at "
             f"{row['at']:g} of the way ({row['points']} points)."
         )
-    return sentences
+    return [*sentences, explain_barriers(sweep)] if sweep.kind != VALUES else []
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:

@@ -25,6 +25,8 @@ LOSS, LOSS_ERROR = "loss", "loss_error"  # columns of scores: the mean over imag
 LOSS_MEANS = ("loss_in", "loss_out")  # columns of averages: means over tasks
 LOSS_COLUMNS = tuple(f"{name}{end}" for name in LOSS_MEANS for end in ("", "_low", "_high"))
 NORMAL_QUANTILE = 1.959964  # of 95 % intervals
+NO_INTERVAL = "A barrier has no interval: as the largest of several noisy values, it is biased upward."
+LACKS_ENDS = "A barrier needs the losses of both models, at 0 and 1, which are not among the values of {}."
 ON_LINE = 1e-9  # how far a point may be off the straight line between two models
 
 
@@ -97,6 +99,12 @@ def find_barrier(positions: Sequence[float], losses: Sequence[float]) -> Barrier
     rises = {t: loss - (1 - t) * start - t * end for t, loss in by_position.items()}
     position = max(rises, key=lambda t: rises[t])
     return Barrier(rises[position], position, len(rises))
+
+
+def explain_barriers(sweep: Sweep) -> str:
+    """A sentence on the certainty of the barriers of a line or a plane, or on why it has none."""
+    lacking = [axis.target for axis in sweep.axes if not {0.0, 1.0} <= set(axis.values)]
+    return LACKS_ENDS.format(" and ".join(lacking)) if lacking else NO_INTERVAL
 
 
 def list_barriers(sweep: Sweep, averages: pd.DataFrame) -> pd.DataFrame:

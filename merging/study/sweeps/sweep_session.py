@@ -39,7 +39,7 @@ from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.point_computation import STAGES, PointComputation, compute_points
 from merging.study.sweeps.point_losses import LossTable
 from merging.study.sweeps.points import Identity, Point, PointSample, SampledBenchmark
-from merging.study.sweeps.sweep import Model, NamedPoint, Sweep, SweepPoint
+from merging.study.sweeps.sweep import LINE, Model, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
@@ -325,6 +325,8 @@ def run_sweep(
     known_points = KnownPoints(planned_points, store, benchmark, session.sample)
     stored_points = known_points.read_points()
     missing = [planned_point for planned_point in planned_points if planned_point.name not in stored_points]
+    if sweep.kind == LINE and len(sweep.recipes) > MAX_MERGES:  # else each point would merge its recipe again
+        missing.sort(key=lambda planned_point: planned_point.point.line)
     seen_warnings: set[str] = set()
 
     def warn_once(sentence: str) -> None:
