@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +48,19 @@ def test_spectra_are_drawn_by_layer_depth_and_task(open_app: Any, decomposed: Pa
     assert chart_keys(at) == ["layer_spectrum", "rank_depth", "alignment_depth", "alignment_accuracy"]
     said = words(at)
     assert "entropy of σ²" in said and "leave out at most 5% of its norm" in said and "Runs: this one" in said
+    assert "over the tasks of one run (mean of 2)" in said and "least squares" in chart_specs(at)[3]
     at.selectbox(key="rank_metric").set_value("stable rank").run()
     assert not at.exception and "stable\\u003cbr\\u003erank" in chart_specs(at)[1]
+
+
+def test_one_run_has_no_line(open_app: Any, decomposed: Path, tmp_path: Path) -> None:
+    run, folder = runs(decomposed)["Ties"], shutil.copytree(decomposed, tmp_path / "one")
+    for facts in (folder / measurement_subject.FOLDER).glob("*/measured.json"):
+        if json.loads(facts.read_bytes())["run"] != run.id:
+            shutil.rmtree(facts.parent)
+    at = open_app("conflicts", folder, conflicts_view=VIEW, run=run.id)
+    assert not at.exception and "least squares" not in chart_specs(at)[3]
+    assert "over the tasks of one run (mean of 1)" in words(at) and "over all points" not in words(at)
 
 
 def test_one_model_per_task_has_none(open_app: Any, decomposed: Path) -> None:

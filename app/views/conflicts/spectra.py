@@ -40,8 +40,13 @@ KEPT_NOTE = (
     "The alignment is the mean over {layers} layers; the accuracy kept is the merge's over the expert's, on the "
     "{part}, n = {n} images per task. Intervals are 95% of the merge's accuracy. As in figure 1 of Marczak et al. "
     "(2025), for other experts: there, alignment and accuracy rise together. Runs: this one, and others of these "
-    "experts with measured spectra. Spearman's ρ is over all points, which are not independent."
+    "experts with measured spectra. {ranks}"
 )
+CORRELATED = {  # what ``correlations`` is over -> words
+    "all points": "over all points, which share runs and tasks",
+    "tasks of one run": "over the tasks of one run (mean of {})",
+    "runs on one task": "over the runs on one task (mean of {})",
+}
 
 
 def draw_view(run: Run) -> None:
@@ -123,7 +128,7 @@ def _build_spectrum(
 
 
 def _draw_accuracy(run: Run, measurement: StoredMeasurement) -> None:
-    from merging.study.analysis.correlation import fit_line
+    from merging.study.analysis.correlation import correlations, fit_line
     from merging.study.weight_space.model_map import is_mappable
 
     stored = page_data.stored_runs()
@@ -135,11 +140,22 @@ def _draw_accuracy(run: Run, measurement: StoredMeasurement) -> None:
     import pandas as pd
 
     table = pd.concat(frames, ignore_index=True)
-    fit = fit_line(table["alignment"].to_numpy(float), table["kept"].to_numpy(float))
-    note = KEPT_NOTE.format(layers=measurement.notes["layers"], part=samples.scored_part(), n=span(table["n"]))
+    names, ranks, fit = list(dict.fromkeys(table["run"])), correlations(table, "alignment", "kept"), None
+    if len(names) > 1:  # the tasks of one run make no line: they differ in more than alignment
+        line = fit_line(table["alignment"].to_numpy(float), table["kept"].to_numpy(float))
+        fit = line.slope, line.intercept
+    else:
+        ranks = ranks[ranks["over"] == "tasks of one run"]
+    parts = [
+        f"{row['spearman']:.2f} {CORRELATED[row['over']].format(row['groups'])}" for row in ranks.to_dict("records")
+    ]
+    note = KEPT_NOTE.format(
+        layers=measurement.notes["layers"], part=samples.scored_part(), n=span(table["n"]),
+        ranks=f"Spearman's ρ: {', '.join(parts)}." if parts else "",
+    )  # fmt: skip
     chart_view.draw_chart(
         "alignment_accuracy", table, name=f"alignment_kept_{run.id[:8]}",
-        fit=(fit.slope, fit.intercept, fit.spearman, fit.n), runs=list(dict.fromkeys(table["run"])), caption=note,
+        fit=fit, runs=names, caption=note,
     )  # fmt: skip
 
 

@@ -66,7 +66,8 @@ def layer_spectrum(table: pd.DataFrame, *, experts: Names = None) -> Picture:
         yaxis={"title": {"text": "Singular value"}, **axes.log_axis(max(low, high * 1e-5) / 1.3, 1.3 * high)},
     )
     top = rows[rows["direction"] == 1]
-    alt = f"Singular values of {plural(len(names), 'task vector')}, their sum and the merged change."
+    also = "their sum and the merged change" if (rows["kind"] == "merged").any() else "and their sum"
+    alt = f"Singular values of {plural(len(names), 'task vector')}, {also}."
     alt += describe_extreme(
         top, "value", " The largest: {label:plain 40}, {value:real}, {share:percent} of its energy."
     )
@@ -134,7 +135,7 @@ def alignment_accuracy(
     """A mark for each run (color) and task, and a dashed line: Marczak et al. 2025 (Iso-C), figure 1.
 
     Columns: alignment (mean ratio over layers), kept (the run's accuracy over the expert's), low and high (ends of its
-    95% interval), n (images). ``fit`` is the line's slope and intercept, Spearman's rank correlation, and n.
+    95% interval), n (images). ``fit`` is the line's slope and intercept.
     """
     rows = series.require_finite_rows(table, "alignment", "kept", empty_reason="no task has both numbers")
     styles, fig = theme.mark_styles(runs or distinct_names(rows["run"])), Drawing()
@@ -149,7 +150,6 @@ def alignment_accuracy(
         x = np.array([rows["alignment"].min(), rows["alignment"].max()], float)
         style = {"color": theme.FADED, "dash": "dash"}
         fig.add_trace(series.line(x, fit[0] * x + fit[1], "Line of least squares", style, legendgroup="fit"))
-        words += f" Spearman's ρ {fit[2]:.2f} over {plural(int(fit[3]), 'point')}."
     words += describe_extreme(rows, "kept", " Least kept: {title:plain 40}, {kept:percent}.", smallest=True)
     notes, note_height = axes.make_note(note, 52)
     fig.update_layout(
