@@ -13,6 +13,7 @@ from merging.base.errors import TaskError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.study import measure
+from merging.study.measurements.drift import tokens_by_depth
 from merging.study.measurements.features import sample_images
 from merging.study.runs.run import join_run_ids
 from merging.study.runs.run_store import Store
@@ -76,15 +77,20 @@ def test_two_models_are_compared_at_all_depths(store: Store, library: Path) -> N
     task = next(task.key for task in benchmark.tasks if not task.has_expert)
     positions = sample_images(benchmark, [one.key for one in benchmark.tasks])[task]
     images = benchmark.preprocess(benchmark.load_images(task, "choosing")[0][positions])
-    features = []
+    features, after_block = [], []  # of the embedding, and of the class token after the first block
     for run_id in sorted(ids):
         is_pretrained = run_id == runs["Pretrained"].id
         source = benchmark.open_pretrained() if is_pretrained else benchmark.models()["digits"].open("digits")
         encoder = Encoder.from_checkpoint(source, choose_device("cpu"))
         features.append(encoder(images).detach().double().numpy())
+        after_block.append(tokens_by_depth(encoder, images)[1][:, 0].detach().double().numpy())
     last = int(table["first"].max())
     own = table[(table["over"] == task) & (table["token"] == "class")].set_index(["first", "second"])
     assert own.loc[(last, last), "linear"] == pytest.approx(naive_cka(*features), abs=1e-4)
+    across, turned = naive_cka(features[0], after_block[1]), naive_cka(after_block[0], features[1])
+    assert abs(across - turned) > 1e-3
+    assert own.loc[(last, 1), "linear"] == pytest.approx(across, abs=1e-4)
+    assert own.loc[(1, last), "linear"] == pytest.approx(turned, abs=1e-4)
     assert own["n"].iloc[0] == len(positions) and len(own) == (last + 1) ** 2
 
 

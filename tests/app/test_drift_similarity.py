@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_library
-from page_harness import chart_keys, press, runs, words
+from page_harness import chart_keys, chart_specs, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
@@ -21,12 +24,13 @@ VIEW = "model against model"
 
 @pytest.fixture(scope="module")
 def similar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library in which one merge is compared with the pretrained model."""
-    folder = tiny_library.write(tmp_path_factory.mktemp("similar"), ("ties", "emr"))
+    """A library in which one merge is compared with the pretrained model and with another merge."""
+    folder = tiny_library.write(tmp_path_factory.mktemp("similar"), ("ties", "weight_averaging", "emr"))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     by_title = {run.title: run.id for run in store.list_runs()}
-    pair = join_run_ids([by_title["Ties"], by_title["Pretrained"]])
-    measure.measure("cka", store, Benchmark.load(folder), pair, context=Context(device="cpu"))
+    for other in ("Pretrained", "Weight Averaging"):
+        pair = join_run_ids([by_title["Ties"], by_title[other]])
+        measure.measure("cka", store, Benchmark.load(folder), pair, context=Context(device="cpu"))
     (folder / "measuring" / measurement_subject.FOLDER).rename(folder / measurement_subject.FOLDER)
     return folder
 
@@ -43,6 +47,26 @@ def test_a_run_is_compared_with_the_pretrained_model(
     assert not at.exception and not chart_keys(at) and "have not been compared" in words(at)
     press(at, "Measure")
     assert asked == [("cka", join_run_ids(sorted((by_title["Ties"].id, by_title["Expert for Digits"].id))))]
+
+
+def test_each_side_of_a_comparison_is_the_depth_of_its_model(open_app: Any, similar: Path) -> None:
+    by_title = runs(similar)
+    own, other = by_title["Ties"].id, by_title["Weight Averaging"].id
+    store, benchmark = Store(similar / "measuring", libraries=(similar / "runs",)), Benchmark.load(similar)
+    measured = measure.measure("cka", store, benchmark, join_run_ids([own, other]))
+    at = open_app("drift", similar, drift_view=VIEW, runs=f"{own},{other}", token="mean of all tokens", similarity_metric="linear")
+    for first, against in ((own, "Weight Averaging"), (other, "Ties")):
+        at.selectbox(key="one").set_value(first).run()
+        at.selectbox(key="other_model").set_value(against).run()
+        assert not at.exception and chart_keys(at) == ["cka_depths"]
+        drawn = json.loads(chart_specs(at)[0])["data"][0]["z"]
+        values = np.frombuffer(base64.b64decode(drawn["bdata"]), drawn["dtype"])
+        scopes = [rows for _, rows in measured.table("cka").groupby(["over", "token"])]
+        sides = ["first", "second"] if measured.notes["runs"][0] == first else ["second", "first"]
+        stored = [rows.sort_values(sides)["linear"].to_numpy() for rows in scopes]
+        assert any(np.allclose(values, one, atol=1e-5, equal_nan=True) for one in stored)
+        turned = [rows.sort_values(sides[::-1])["linear"].to_numpy() for rows in scopes]
+        assert not any(np.allclose(values, one, atol=1e-5, equal_nan=True) for one in turned)
 
 
 def test_one_model_per_task_has_no_features_to_compare(open_app: Any, similar: Path) -> None:

@@ -19,7 +19,7 @@ from merging.study.analysis.measurement_store import StoredMeasurement
 from merging.study.runs.run import Run, join_run_ids
 from viz.figure_text import clean_text
 
-FORMS = {"debiased": "debiased", "linear": "linear"}
+FORMS = ("debiased", "linear")
 NO_SINGLE_MODEL = (
     "These runs give one model per task, or have modules on top of the merged model. Choose a run with one model above."
 )
@@ -83,7 +83,7 @@ def _draw_map(run: Run, other: Run, measurement: StoredMeasurement) -> None:
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         scope = page_parts.pick_label("Images", scopes, address.COMPARED_IMAGES, width=220)
         token = TOKENS[st.selectbox("Features", TOKENS, key=address.TOKEN, bind=address.BIND, width=220)]
-        form = FORMS[page_parts.pick_button("CKA", FORMS, address.SIMILARITY_METRIC)]
+        form = page_parts.pick_button("CKA", FORMS, address.SIMILARITY_METRIC)
     table = rows[(rows["over"] == scope) & (rows["token"] == token)]
     first, second = ("depth", "other_depth") if measurement.notes["runs"][0] == run.id else ("other_depth", "depth")
     table = table.rename(columns={"first": first, "second": second})

@@ -78,17 +78,8 @@ def measure_similarity(subject: Subject, context: Context) -> MeasurementResult:
         for token in TOKEN_KINDS:
             similarity = compare_features(*([depth[token] for depth in model] for model in pair))
             n = len(pair[0][0][token])
-            rows += [
-                (
-                    scope,
-                    token,
-                    *depths,
-                    round(float(plain), DIGITS),
-                    round(float(similarity.debiased[depths]), DIGITS),
-                    n,
-                )
-                for depths, plain in np.ndenumerate(similarity.linear)
-            ]
+            forms = np.stack(similarity, axis=-1).round(DIGITS)
+            rows += [(scope, token, *depths, *forms[depths].tolist(), n) for depths in np.ndindex(forms.shape[:2])]
     columns = ["over", "token", "first", "second", "linear", "debiased", "n"]
     notes = {"runs": run_ids, "split": SPLIT, "seed": SEED, "pooled": MAX_POOLED}
     return MeasurementResult({"cka": pd.DataFrame(rows, columns=columns)}, notes)
@@ -108,7 +99,7 @@ def read_features(
             inputs = move_tensor(batch, encoder.device, batch.dtype)
             depths = tokens_by_depth(encoder, inputs)
             batches.append(
-                [[one.cpu().double().numpy() for one in (tokens[:, 0], tokens.mean(dim=1))] for tokens in depths]
+                [[one.cpu().float().numpy() for one in (tokens[:, 0], tokens.mean(dim=1))] for tokens in depths]
             )
             meter.advance(len(batch), "Comparing features", benchmark.find_task(task).title)
     return [
