@@ -13,6 +13,7 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import measurement_subject
 from merging.study.runs.run_store import Store
+from merging.study.weight_space import model_map
 from merging.tasks.context import Context
 
 VIEW = "map of models"
@@ -50,7 +51,9 @@ def test_a_click_on_a_merge_opens_its_run(open_app: Any, mapped: Path) -> None:
     assert "Where in the network did the merge change what?" in words(at)
 
 
-def test_a_newer_run_is_on_the_next_map(open_app: Any, library: Path, tmp_path: Path) -> None:
+def test_a_newer_run_is_on_the_next_map(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(tmp_path / "store", libraries=(library / "runs",))
     benchmark, run_id = Benchmark.load(library), next(run.id for run in store.list_runs() if run.recipe is not None)
     measure.measure("model_map", store, benchmark, run_id, context=CPU)
@@ -65,3 +68,6 @@ def test_a_newer_run_is_on_the_next_map(open_app: Any, library: Path, tmp_path: 
     store.delete(newer.id)
     at = at.run()
     assert not at.exception and charts(at) == 1 and newer.id not in chart_specs(at)[0]
+    assert "left out: its weights" not in words(at)
+    monkeypatch.setattr(model_map, "is_quick", lambda run: False)  # as if it learned
+    assert "The chosen run is left out: its weights are not stored" in words(at.run())

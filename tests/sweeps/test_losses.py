@@ -161,7 +161,7 @@ def test_each_of_many_recipes_is_merged_once(
         return merge(one, *arguments, **options)
 
     monkeypatch.setattr(sweep_session.engine, "run_recipe", count)
-    keys = ("task_arithmetic", "ties", "weight_averaging", "dare_ties")
+    keys = ("task_arithmetic", "ties", "iso_c", "iso_cts")
     run(
         sweep(tiny_benchmark, *keys, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),), images=7), store, tiny_benchmark
     )

@@ -146,6 +146,7 @@ def _draw_accuracy(run: Run, measurement: StoredMeasurement) -> None:
         fit = line.slope, line.intercept
     else:
         ranks = ranks[ranks["over"] == "tasks of one run"]
+    ranks = ranks[ranks["spearman"].notna()]
     parts = [
         f"{row['spearman']:.2f} {CORRELATED[row['over']].format(row['groups'])}" for row in ranks.to_dict("records")
     ]

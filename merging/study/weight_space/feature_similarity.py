@@ -85,7 +85,7 @@ def measure_similarity(subject: Subject, context: Context) -> MeasurementResult:
     return MeasurementResult({"cka": pd.DataFrame(rows, columns=columns)}, notes)
 
 
-Depths = list[dict[str, Floats]]  # {kind of token: features (n, d)} of each depth
+Depths = list[dict[str, NDArray[np.float32]]]  # {kind of token: features (n, d)} of each depth
 
 
 def read_features(
@@ -93,7 +93,7 @@ def read_features(
 ) -> Depths:
     """The features of a task's images at these positions (n,), after the stem, every block and the head."""
     images, _ = benchmark.load_images(task, SPLIT)
-    prepared, batches = benchmark.preprocess(images[positions]), list[list[list[Floats]]]()
+    prepared, batches = benchmark.preprocess(images[positions]), list[list[list[NDArray[np.float32]]]]()
     with torch.inference_mode():
         for batch in prepared.split(limit_batch(HEAD_BATCH, encoder.architecture, encoder.device)):
             inputs = move_tensor(batch, encoder.device, batch.dtype)
