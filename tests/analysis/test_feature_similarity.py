@@ -83,7 +83,7 @@ def test_two_models_are_compared_at_all_depths(store: Store, library: Path) -> N
         source = benchmark.open_pretrained() if is_pretrained else benchmark.models()["digits"].open("digits")
         encoder = Encoder.from_checkpoint(source, choose_device("cpu"))
         features.append(encoder(images).detach().double().numpy())
-        after_block.append(tokens_by_depth(encoder, images)[1][:, 0].detach().double().numpy())
+        after_block.append(list(tokens_by_depth(encoder, images))[1][:, 0].detach().double().numpy())
     last = int(table["first"].max())
     own = table[(table["over"] == task) & (table["token"] == "class")].set_index(["first", "second"])
     assert own.loc[(last, last), "linear"] == pytest.approx(naive_cka(*features), abs=1e-4)

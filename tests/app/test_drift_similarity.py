@@ -51,18 +51,19 @@ def test_a_run_is_compared_with_the_pretrained_model(
 
 def test_each_side_of_a_comparison_is_the_depth_of_its_model(open_app: Any, similar: Path) -> None:
     by_title = runs(similar)
-    own, other = by_title["Ties"].id, by_title["Weight Averaging"].id
     store, benchmark = Store(similar / "measuring", libraries=(similar / "runs",)), Benchmark.load(similar)
-    measured = measure.measure("cka", store, benchmark, join_run_ids([own, other]))
-    at = open_app("drift", similar, drift_view=VIEW, runs=f"{own},{other}", token="mean of all tokens", similarity_metric="linear")
-    for first, against in ((own, "Weight Averaging"), (other, "Ties")):
-        at.selectbox(key="one").set_value(first).run()
+    own, average = by_title["Ties"].id, by_title["Weight Averaging"].id
+    asked = {"drift_view": VIEW, "token": "mean of all tokens", "similarity": "linear"}
+    for against in ("Weight Averaging", "Pretrained"):
+        pair = join_run_ids([own, by_title[against].id])
+        measured = measure.measure("cka", store, benchmark, pair)
+        at = open_app("drift", similar, runs=f"{own},{average}", run=own, **asked)
         at.selectbox(key="other_model").set_value(against).run()
         assert not at.exception and chart_keys(at) == ["cka_depths"]
         drawn = json.loads(chart_specs(at)[0])["data"][0]["z"]
         values = np.frombuffer(base64.b64decode(drawn["bdata"]), drawn["dtype"])
         scopes = [rows for _, rows in measured.table("cka").groupby(["over", "token"])]
-        sides = ["first", "second"] if measured.notes["runs"][0] == first else ["second", "first"]
+        sides = ["first", "second"] if measured.notes["runs"][0] == own else ["second", "first"]
         stored = [rows.sort_values(sides)["linear"].to_numpy() for rows in scopes]
         assert any(np.allclose(values, one, atol=1e-5, equal_nan=True) for one in stored)
         turned = [rows.sort_values(sides[::-1])["linear"].to_numpy() for rows in scopes]
