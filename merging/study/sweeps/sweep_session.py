@@ -326,9 +326,9 @@ def run_sweep(
     planned_points = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
     known_points = KnownPoints(planned_points, store, benchmark, session.sample)
     stored_points = known_points.read_points()
-    missing = [planned_point for planned_point in planned_points if planned_point.name not in stored_points]
+    missing = [planned for planned in planned_points if planned.name not in stored_points]
     if sweep.kind == LINE and len(sweep.recipes) > MAX_MERGES:  # else each point would merge its recipe again
-        missing.sort(key=lambda planned_point: planned_point.point.line)
+        missing.sort(key=lambda planned: planned.point.line)
     seen_warnings: set[str] = set()
 
     def warn_once(sentence: str) -> None:
@@ -338,10 +338,8 @@ def run_sweep(
 
     for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, point_context = (
-        PointComputation(session.compute, session.request, sweep.unit),
-        replace(context, warn=warn_once),
-    )
+    computation = PointComputation(session.compute, session.request, sweep.unit)
+    point_context = replace(context, warn=warn_once)
     try:
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:
