@@ -166,7 +166,7 @@ class SweepSession:
         merged = time.monotonic()
         context = replace(phases[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
-        losses = LossTable(self.sampled) if point.terms else None
+        losses = LossTable(self.sampled) if point.terms is not None else None
         if list(models) == [MERGED]:
             evaluation = evaluate_answers(
                 models[MERGED], self.sampled, splits=splits, tasks=tasks, modules=modules, context=context,
