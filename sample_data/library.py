@@ -121,8 +121,10 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
     sweep_storage.FOLDER: "",
 }
 SUBSETS_OF = ("task_arithmetic",)  # presets that are merged with every subset of the first team
+# Presets that are merged with single experts, pairs and triples alone.
+FEW_SUBSETS_OF = ("weight_averaging", "ties", "task_arithmetic_lwptv", "tsv_m")
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
-EXPERT_MEASUREMENTS = ("signs", "pairs", "model_map", "robustness_references")
+EXPERT_MEASUREMENTS = ("signs", "pairs", "model_map", "robustness_references", "predictors")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
 
 
@@ -185,7 +187,7 @@ def plan_library(benchmark: Benchmark) -> Plan:
         sweeps = plan_sweeps(benchmark, GENTLE_SWEEPS, (1.0,))
         return Plan(benchmark.folder, runs, GENTLE_MEASUREMENTS, sweeps, (), ())
     sweeps = plan_sweeps(benchmark, SWEEPS, LAMBDAS)
-    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, SUBSETS_OF, JOINT_MAPS)
+    return Plan(settings.BUNDLED_FOLDER, RUNS, MEASUREMENTS, sweeps, (*SUBSETS_OF, *FEW_SUBSETS_OF), JOINT_MAPS)
 
 
 def main() -> None:
@@ -263,7 +265,7 @@ def rebuild_library(benchmark: Benchmark, plan: Plan, *, keep: bool, workers: Wo
         for wanted in plan.sweeps:
             compute_sweep(wanted, store, benchmark, plan.folder if keep else None, workers)
         for key in plan.subsets:
-            subset_entries.compute_subsets(key, store, benchmark, old, workers)
+            subset_entries.compute_subsets(key, store, benchmark, old, workers, only_few=key in FEW_SUBSETS_OF)
         for name, facts in [entry for entry in FACTS_FILES.items() if (store.root / entry[0]).is_dir()]:
             if facts:
                 library_entries.remove_seconds(store.root / name, facts)

@@ -30,6 +30,7 @@ VIEWS = {  # page and its view -> the charts of a run there, some of which need 
     "partners?leave one out": "best_subsets",
     "conflicts?spectra": "layer_spectrum rank_depth alignment_depth alignment_accuracy",
     "conflicts?map of models": "model_map",
+    "partners?what foretells it": "foretold_losses",
     "drift?by depth": "drift_depth drift_accuracy", "drift?what CAT removes": "drift_removed",
     "drift?layer by layer": "drift_layers drift_objective drift_tensor",
     "drift?model against model": "cka_depths",

@@ -30,6 +30,7 @@ RESET_TO_PRETRAINED, RESET_FIRST_ORDER = "put_back", "first_order"
 LOSS_BY_LEARNING_STEP, MODULES_ON_TEST_IMAGES = "along_steps", "modules"
 ROBUSTNESS, ROBUSTNESS_REFERENCES = "robustness", "robustness_references"
 ANSWERS_BY_DEPTH, FEATURE_BANK = "depths", "feature_bank"
+PREDICTORS = "predictors"
 PRETRAINED = "pretrained"
 CONFLICTS = "cat"  # the table that the edit CAT stores with a run
 SPECTRUM = "lot"  # the table that the merge LOT stores with a run

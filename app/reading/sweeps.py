@@ -7,13 +7,15 @@ or in the plane through three models (kind PLANE). A point's ``line`` is the ind
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
@@ -22,13 +24,17 @@ from app.reading import page_data
 from app.reading import samples as images_drawn
 from app.reading.expert_names import expert_name
 from merging.base.errors import MergingError
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks.image_draws import CHOOSING
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
+from merging.study.partners.stored_subsets import collect_subsets
+from merging.study.partners.subsets import MeasuredSubsets, list_few, plan_subsets
 from merging.study.sweeps import sweep_session, sweep_storage
 from merging.study.sweeps.best_points import Answers, read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import LINE, SUBSETS, VALUES, NamedPoint, Sweep
+from merging.study.sweeps.sweep import LINE, SUBSETS, VALUES, NamedPoint, Sweep, with_absolute_paths
 from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
 from merging.study.sweeps.sweep_tables import (
     PlainRow,
@@ -378,3 +384,39 @@ def _point_in_words(sweep: Sweep, row: Mapping[str, Any]) -> str:
     score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"
     names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.lines) > 1 else ""
     return f"{names}{values}  ·  {score_name} {percent(score)}"
+
+
+# Subsets of experts
+
+
+@st.cache_resource(max_entries=32, show_spinner=False, hash_funcs={Recipe: hash})
+def plan_team(recipe: Recipe, images: int, split: str = CHOOSING, subsets: tuple[int, ...] | None = None) -> Sweep:
+    """The sweep of a chain on subsets of its experts. Raises RecipeError for fewer than two experts, or too many."""
+    plain = replace(with_absolute_paths(recipe, Path.cwd()), title="")
+    return plan_subsets(plain, images, split=split, subsets=subsets)
+
+
+def plan_few(recipe: Recipe, images: int) -> Sweep:
+    """The sweep of a chain on single experts, pairs and triples."""
+    return plan_team(recipe, images, subsets=tuple(list_few(len(recipe.experts))))
+
+
+class StoredSubsets(NamedTuple):
+    """The answers so far, and the ``key`` of tables about them: a digest of the store and of all points' names."""
+
+    key: str
+    measured: MeasuredSubsets
+
+
+def read_subsets(sweep: Sweep) -> StoredSubsets:
+    """What is stored of a sweep of subsets so far. Raises CheckpointError if a file is missing."""
+    points = sweep_points(sweep)
+    names = [point.name for point in points.planned_points], list(points.points)
+    key = short_digest(json.dumps([str(page_data.store().root), sweep.id, *names]))
+    return StoredSubsets(key, _collect_subsets(key, sweep, points))
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _collect_subsets(key: str, _sweep: Sweep, _points: SweepPoints) -> MeasuredSubsets:
+    store, on_benchmark = page_data.store(), page_data.benchmark()
+    return collect_subsets(_sweep, store, on_benchmark, _points.planned_points, _points.points)

@@ -1,4 +1,4 @@
-"""Partners: which experts get along, what each brings, and which to leave out, measured on subsets of a team."""
+"""Partners: which experts get along, what each brings, which to leave out, and what was known before the merge."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from app.reading import page_data
 from app.reading.recipes import list_offered_recipes
 from app.session import address, view_state
 from app.session.click_errors import guarded_fragment
-from app.views.partners import loss_view, subset_view, value_view
+from app.views.partners import foretold_view, loss_view, subset_view, value_view
 from app.views.partners.partner_data import IMAGE_COUNTS, OFFERED, Team
 from app.widgets import page_parts
 from app.widgets.jobs import sweep_status
 from merging.base.errors import MergingError
 from merging.recipes.recipe import Recipe
 
+FORETOLD = "what foretells it"
 VIEWS: dict[str, Callable[[Team], None]] = {  # name in the picker and in links -> function that draws it
     "who hurts whom": loss_view.draw_view,
     "what each brings": value_view.draw_view,
     "leave one out": subset_view.draw_view,
+    FORETOLD: foretold_view.draw_view,
 }
 POLL_SECONDS = 4.0  # seconds between updates while subsets are measured
 ALL_IMAGES = "all"
@@ -54,10 +56,11 @@ def draw_measuring(team: Team) -> None:
 def draw_team(recipe: Recipe, images: int, view: str) -> None:
     """The measurement and the view, again every few seconds while subsets are measured."""
     team = Team.of_chain(recipe, images)
-    draw_measuring(team)
+    if view != FORETOLD:  # which needs only pairs and triples
+        draw_measuring(team)
     if note := team.sweep.learning_note:
         page_parts.draw_caution(page_text.safe_text(note, 600))
-    if team.measured.right:
+    if team.measured.right or view == FORETOLD:
         VIEWS[view](team)
     elif not team.is_live:
         st.info("Nothing of this chain is measured yet.")

@@ -161,6 +161,7 @@ ADDRESS = [
     # Merge, Mix, Methods, Models & runs
     Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
     Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
+    Parameter(EXPECTED_LOSS := "expected_loss", "Merge", "Whether the expected loss of each task is stated.", True),
     Parameter(MODELS := "models", "Merge", "The user's set of models."),
     Parameter(STARTED := "started", "Merge", "The runs that were started last, the newest first, separated by commas."),
     Parameter(DESK := "desk", "Mix", "The chain, the factors and the switches of the desk."),

@@ -64,7 +64,9 @@ def test_ridge_against_the_normal_equations() -> None:
     z = (x - x.mean(axis=0)) / x.std(axis=0)
     a = np.column_stack([np.ones(30), z])  # an intercept without a penalty
     expected = np.linalg.solve(a.T @ a + np.diag([0.0, *[30 * PENALTY] * 4]), a.T @ y)
-    assert [fit.intercept, *fit.slopes] == pytest.approx(expected) and fit.predict(x) == pytest.approx(a @ expected)
+    assert [fit.intercept, *fit.slopes.ravel()] == pytest.approx(expected) and fit.predict(x) == pytest.approx(
+        a @ expected
+    )
 
 
 def test_a_constant_predictor_is_no_error() -> None:

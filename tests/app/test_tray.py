@@ -35,6 +35,7 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
     "cka": (pages.DRIFT, {"drift_view": "model against model"}),
     "spectra": (pages.CONFLICTS, {"conflicts_view": "spectra"}),
     "model_map": (pages.CONFLICTS, {"conflicts_view": "map of models"}),
+    "predictors": (pages.PARTNERS, {"partners_view": "what foretells it"}),
     "drm_ablations": (pages.CONFLICTS, {"conflicts_view": "ablations of DRM"}),
     "task_counts": (pages.CONFLICTS, {"conflicts_view": "number of tasks"}),
     "features": (pages.FEATURES, {}),

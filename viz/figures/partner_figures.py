@@ -13,7 +13,7 @@ from viz.chart import Names, chart, distinct_names
 from viz.drawing import Drawing, Picture
 from viz.figure_text import clean_text, percent, plural, safe_text
 from viz.hover import describe_extremes, format_points, hover_texts
-from viz.parts import axes, heat_maps, legends, matrix, series
+from viz.parts import axes, heat_maps, lanes, legends, matrix, series
 from viz.parts.matrix import MatrixSide
 
 POINTS_SCALE = heat_maps.ColorScale("accuracy,<br>points", log=False, diverging=True)
@@ -31,6 +31,11 @@ SUBSET_HOVER = (
     "half {value:percent} ({low:percent} to {high:percent}), {n:count} images][<br>too optimistic by {gap:points} "
     "points]"
 )
+FORETOLD_HOVER = (
+    "<b>{task}</b>, {label}<br>Spearman's ρ {rho:decimal} ({low:decimal} to {high:decimal})"
+    "[<br>control {control:decimal}, p = {p:decimal 3}]<br>{n:count} losses of {teams:count} teams"
+)
+LANE = 15  # px: the height of a set of predictors within a chain
 ROW = 30  # px: the height of a row of a waterfall
 
 
@@ -208,3 +213,43 @@ def best_subsets(table: pd.DataFrame, *, total: int = 0) -> Picture:
             f" On the other half scores are {format_points(-float(table['gap'].mean()))} points different on average."
         )
     return legends.add_legend(fig, alt, 330, left=66)
+
+
+@chart(
+    title="What foretells losses",
+    question="How well is a loss foretold before the merge?",
+    columns=("run", "label", "task", "rho", "low", "high", "control", "p", "n", "teams"),
+    rows=("run", "task"),
+    empty="Of no chain on this team are predictors and the losses of pairs and triples measured.",
+)
+def foretold_losses(table: pd.DataFrame) -> Picture:
+    """Rows for chains (task): a mark for each set of predictors (run, with its label) and a line for its control.
+
+    Columns: rho (Spearman's ρ of foretold and measured losses) with its interval low to high, control (the mean ρ of
+    shuffled predictors, NaN without any) and p, n (losses), teams. ρ that is not known is left out.
+    """
+    rows = series.require_finite_rows(table, "rho", empty_reason="so few experts have no losses to foretell")
+    chains, sets = distinct_names(rows["task"]), distinct_names(rows["run"])
+    styles, lanes_of = theme.mark_styles(sets), lanes.Lanes(sets, LANE, LANE * len(sets) + 12)
+    fig = Drawing()
+    fig.add_traces(lanes.dots(lanes_of, rows, chains, "rho", styles, FORETOLD_HOVER, picks=(), size=9))
+    controls = theme.MarkStyle(theme.INK, "line-ns-open")
+    for name, own, _ in series.rows_by_name(series.finite_rows(rows, "control"), "run", sets):
+        fig.add_trace(
+            series.marks(
+                own, "control", lanes_of.mark_positions(name, own["task"], chains), controls, FORETOLD_HOVER,
+                name="Mean of the control", legendgroup="control", size=11, marker={"line": {"width": 2}},
+            )
+        )  # fmt: skip
+    legends.merge_entries(fig)
+    ends = rows[["rho", "low", "high", "control"]].to_numpy(np.float64)
+    span = [min(-0.1, float(np.nanmin(ends))) - 0.05, max(0.1, float(np.nanmax(ends))) + 0.05]
+    fig.update_xaxes(title={"text": "Spearman's ρ of foretold and measured losses, 95% interval"}, range=span)
+    fig.update_yaxes(**axes.name_axis("Chain", chains, 34, down=True))
+    zero = axes.vertical_line(0, {"color": theme.INK, "width": 1.2})
+    fig.update_layout(shapes=[*lanes.tints(len(chains)), zero])
+    most, least = describe_extremes(rows, "rho", "{label:plain 40} for {task:plain 40}, ρ {rho:decimal}")
+    words = f"{plural(len(sets), 'set')} of predictors for {plural(len(chains), 'chain')}"
+    alt = f"How well {words} foretell losses. Best: {most}; worst: {least}."
+    left = axes.names_width(chains, 34) + 38
+    return legends.add_legend(fig, alt, lanes_of.row * len(chains) + 76, str(len(chains)), left=left, wide=True)

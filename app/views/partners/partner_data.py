@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-import streamlit as st
+from typing import TYPE_CHECKING
 
 from app.reading import page_data, sweeps
 from app.reading.figures import cache_table
-from merging.base.files.short_digest import short_digest
-from merging.images.benchmarks.image_draws import CHOOSING, REPORTING
+from app.reading.sweeps import StoredSubsets
+from merging.images.benchmarks.image_draws import REPORTING
 from merging.recipes.recipe import Recipe
 from merging.study.partners.best_subsets import best_table, choose_best, list_chosen
 from merging.study.partners.shapley import shapley_table
-from merging.study.partners.stored_subsets import collect_subsets
-from merging.study.partners.subsets import DEFAULT_IMAGES, MeasuredSubsets, plan_subsets
+from merging.study.partners.subsets import DEFAULT_IMAGES, MeasuredSubsets
 from merging.study.partners.who_hurts import AMONG_ALL, loss_table, order_experts
-from merging.study.sweeps.sweep import Sweep, with_absolute_paths
+from merging.study.sweeps.sweep import Sweep
 from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
@@ -39,7 +34,7 @@ class Team:
     @classmethod
     def of_chain(cls, recipe: Recipe, images: int) -> Team:
         """The chain on ``images`` of each data set. Raises RecipeError for fewer than two experts, or too many."""
-        return cls(_plan(replace(with_absolute_paths(recipe, Path.cwd()), title=""), images))
+        return cls(sweeps.plan_team(recipe, images))
 
     @property
     def recipe(self) -> Recipe:
@@ -47,9 +42,9 @@ class Team:
         return self.sweep.recipes[0]
 
     @cached_property
-    def stored(self) -> Stored:
+    def stored(self) -> StoredSubsets:
         """What is stored so far. Raises CheckpointError if a file is missing."""
-        return _read_stored(self.sweep)
+        return sweeps.read_subsets(self.sweep)
 
     @property
     def measured(self) -> MeasuredSubsets:
@@ -61,18 +56,19 @@ class Team:
         """The sweep that scores the best subsets on all images of the reporting half; None until they are known."""
         if not self.measured.complete:
             return None
-        return _plan(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.measured))))
+        return sweeps.plan_team(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.measured))))
 
     @cached_property
-    def report(self) -> Stored | None:
+    def report(self) -> StoredSubsets | None:
         """The answers on the reporting half; None until all of them are there."""
-        stored = None if self.report_sweep is None else _read_stored(self.report_sweep)
+        stored = None if self.report_sweep is None else sweeps.read_subsets(self.report_sweep)
         return stored if stored and stored.measured.complete else None
 
     @property
     def is_live(self) -> bool:
-        """Whether subsets are being measured, on either half."""
-        jobs = [sweeps.sweep_job(sweep) for sweep in (self.sweep, self.report_sweep) if sweep is not None]
+        """Whether subsets are being measured, on either half, or only pairs and triples."""
+        planned = self.sweep, self.report_sweep, sweeps.plan_few(self.recipe, self.sweep.images)
+        jobs = [sweeps.sweep_job(sweep) for sweep in planned if sweep is not None]
         return any(job is not None and job.is_live for job in jobs)
 
     @property
@@ -84,31 +80,6 @@ class Team:
             f"{len(self.measured.right)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each "
             f"data set's choosing half (seed {sample.seed}), on {clean_text(self.measured.device, 80)}."
         )
-
-
-@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Recipe: hash})
-def _plan(recipe: Recipe, images: int, split: str = CHOOSING, subsets: tuple[int, ...] | None = None) -> Sweep:
-    return plan_subsets(recipe, images, split=split, subsets=subsets)
-
-
-class Stored(NamedTuple):
-    """The answers so far, and the ``key`` of tables about them: a digest of the store and of all points' names."""
-
-    key: str
-    measured: MeasuredSubsets
-
-
-def _read_stored(sweep: Sweep) -> Stored:
-    points = sweeps.sweep_points(sweep)
-    names = [point.name for point in points.planned_points], list(points.points)
-    key = short_digest(json.dumps([str(page_data.store().root), sweep.id, *names]))
-    return Stored(key, _collect(key, sweep, points))
-
-
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _collect(key: str, _sweep: Sweep, _points: sweeps.SweepPoints) -> MeasuredSubsets:
-    store, on_benchmark = page_data.store(), page_data.benchmark()
-    return collect_subsets(_sweep, store, on_benchmark, _points.planned_points, _points.points)
 
 
 @cache_table

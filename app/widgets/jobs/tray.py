@@ -50,6 +50,9 @@ RESULT_VIEWS = {  # measurement -> view of its result; other measurements are on
     measurements.EXPERT_PAIRS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "experts against experts"}),
     measurements.SPECTRA: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "spectra"}),
     measurements.MODEL_MAP: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "map of models"}),
+    measurements.PREDICTORS: ResultView(
+        pages.PARTNERS, "Partners", "diversity_3", {address.PARTNERS_VIEW: "what foretells it"}
+    ),
     measurements.FEATURES: FEATURES,
     measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE alone"}),
     measurements.JOINT_MAP: FEATURES._replace(query={address.MAP: "joint t-SNE"}),

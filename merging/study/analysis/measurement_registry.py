@@ -190,6 +190,12 @@ MEASUREMENTS = {
             any_network=True,
         ),
         Measurement(
+            "predictors",
+            "What foretells losses",
+            "merging.study.partners.predictors:measure_predictors",
+            subject=SubjectKind.EXPERTS,
+        ),
+        Measurement(
             "exemplars",
             "Exemplar sensitivity",
             "merging.study.trials.exemplar_sensitivity:measure_sensitivity",

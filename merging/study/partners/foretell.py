@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from merging.images.benchmarks.paired_scores import find_interval
 from merging.study.analysis.correlation import fit_line
+from merging.study.partners.subsets import FEW, MeasuredSubsets
 
 PENALTY = 1.0  # of standardized predictors, relative to the number of rows: halves the slope of a single one
 DRAWS, PERMUTATIONS, SEED = 2000, 199, 0  # resamples of teams, and permutations of the names of tasks
@@ -39,7 +40,10 @@ class TeamRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit:
-    """A ridge regression: value = ``intercept`` + ((x − ``means``) / ``scales``) · ``slopes``, each (p,)."""
+    """A ridge regression: value = ``intercept`` + ((x − ``means``) / ``scales``) · ``slopes``.
+
+    ``means`` and ``scales`` are (..., 1, p), ``slopes`` (..., p, 1).
+    """
 
     means: Floats
     scales: Floats
@@ -47,9 +51,22 @@ class RidgeFit:
     intercept: float
 
     def predict(self, predictors: Floats) -> Floats:
-        """The foretold values (n,) of ``predictors`` (n, p)."""
-        foretold: Floats = self.intercept + (predictors - self.means) / self.scales @ self.slopes
+        """The foretold values (..., n) of ``predictors`` (..., n, p)."""
+        foretold: Floats = self.intercept + ((predictors - self.means) / self.scales @ self.slopes)[..., 0]
         return foretold
+
+
+def list_losses(measured: MeasuredSubsets) -> dict[TeamRow, float]:
+    """{row: v_i({i}) − v_i(S)} of all measured teams S of two to ``FEW`` experts and their tasks i; shares."""
+    experts, losses = measured.experts, {}
+    for subset in measured.right:
+        members = [index for index in range(len(experts)) if subset >> index & 1]
+        for one in members if 2 <= len(members) <= FEW else ():
+            if 1 << one in measured.right:
+                before, after = (measured.right[which][experts[one]].mean() for which in (1 << one, subset))
+                row = TeamRow(frozenset(experts[index] for index in members), experts[one])
+                losses[row] = float(before - after)
+    return losses
 
 
 def build_team_rows(
@@ -58,42 +75,63 @@ def build_team_rows(
     """The predictors (n, p) of rows: means of these ``columns`` over the partners of the row's task.
 
     ``pairs`` has a row for each ordered pair (first, second). A task has the predictors of the task that it has in
-    ``names``, its own without them.
+    ``names``, its own without them. NaN where a pair has no finite predictor.
     """
-    keys = zip(pairs["first"], pairs["second"], strict=True)
-    by_pair = dict(zip(keys, pairs[list(columns)].to_numpy(np.float64), strict=True))
-    names = names or {task: task for row in rows for task in row.team}
-    means = [
-        np.mean([by_pair[names[row.task], names[one]] for one in sorted(row.team - {row.task})], axis=0) for row in rows
-    ]
-    return np.array(means, np.float64).reshape(len(rows), len(columns))
+    tasks = sorted({*pairs["first"], *pairs["second"]}.union(*(row.team for row in rows)))
+    order = None if names is None else np.array([[tasks.index(names.get(task, task)) for task in tasks]])
+    averages: Floats = _average_partners(pairs, rows, columns, tasks, order)[0]
+    return averages
+
+
+def _average_partners(
+    pairs: pd.DataFrame, rows: Sequence[TeamRow], columns: Sequence[str], tasks: Sequence[str], orders: Any = None
+) -> Floats:
+    """``build_team_rows`` (B, n, p) with the predictors of other tasks: those at the indices ``orders`` (B, K)."""
+    index = {task: place for place, task in enumerate(tasks)}
+    values = np.full((len(tasks), len(tasks), len(columns)), np.nan)
+    known = pairs[pairs["first"].isin(tasks) & pairs["second"].isin(tasks)]
+    values[known["first"].map(index), known["second"].map(index)] = known[list(columns)].to_numpy(np.float64)
+    shares = np.zeros((len(rows), len(tasks), len(tasks)))
+    for place, row in enumerate(rows):
+        for partner in row.team - {row.task}:
+            shares[place, index[row.task], index[partner]] = 1 / (len(row.team) - 1)
+    orders = np.arange(len(tasks))[None] if orders is None else np.asarray(orders)
+    named = values[orders[:, :, None], orders[:, None, :]].reshape(len(orders), len(tasks) ** 2, len(columns))
+    flat, finite = shares.reshape(len(rows), -1), np.isfinite(named)
+    averages: Floats = np.where((flat > 0) @ ~finite, np.nan, flat @ np.where(finite, named, 0.0))
+    return averages
 
 
 def fit_ridge(predictors: Floats, values: Floats) -> RidgeFit:
-    """The ridge regression of ``values`` (n,) on ``predictors`` (n, p), which are standardized, with ``PENALTY``."""
-    means, scales = predictors.mean(axis=0), predictors.std(axis=0)
+    """The ridge regression of ``values`` (n,) on ``predictors`` (..., n, p), which are standardized, with ``PENALTY``.
+
+    Each of several tables of predictors has its own regression.
+    """
+    means, scales = predictors.mean(axis=-2, keepdims=True), predictors.std(axis=-2, keepdims=True)
     scales = np.where(scales > 0, scales, 1.0)
     standardized = (predictors - means) / scales
-    squares = standardized.T @ standardized + PENALTY * len(values) * np.eye(len(means))
-    return RidgeFit(means, scales, np.linalg.solve(squares, standardized.T @ values), float(values.mean()))
+    turned = np.swapaxes(standardized, -1, -2)
+    squares = turned @ standardized + PENALTY * len(values) * np.eye(predictors.shape[-1])
+    slopes = np.linalg.solve(squares, turned @ values[:, None])
+    return RidgeFit(means, scales, slopes, float(values.mean()))
 
 
 def foretell_unseen(predictors: Floats, values: Floats, rows: Sequence[TeamRow]) -> Floats:
-    """The foretold values (n,) of rows, each by regressions that saw neither the row's task nor one of its partners.
+    """The foretold values (..., n) of rows, by regressions that saw neither the row's task nor one of its partners.
 
-    A row with several partners is foretold once for each of them, and the mean counts. NaN if fewer than ``MIN_ROWS``
-    rows are without these tasks.
+    ``predictors`` are (..., n, p), ``values`` (n,). A row with several partners is foretold once for each of them, and
+    the mean counts. NaN if fewer than ``MIN_ROWS`` rows are without these tasks.
     """
-    total, count = np.zeros(len(rows)), np.zeros(len(rows))
+    total, count = np.zeros(predictors.shape[:-1]), np.zeros(len(rows))
     teams = [row.team for row in rows]
     for pair in combinations(sorted(frozenset().union(*teams)), 2):
         is_held_out = np.array([row.task in pair and row.team.issuperset(pair) for row in rows])
         is_seen = np.array([team.isdisjoint(pair) for team in teams])
         if is_held_out.any() and is_seen.sum() >= MIN_ROWS:
-            total[is_held_out] += fit_ridge(predictors[is_seen], values[is_seen]).predict(predictors[is_held_out])
+            fit = fit_ridge(predictors[..., is_seen, :], values[is_seen])
+            total[..., is_held_out] += fit.predict(predictors[..., is_held_out, :])
             count[is_held_out] += 1
-    mean: Floats = np.divide(total, count, out=np.full(len(rows), np.nan), where=count > 0)
-    return mean
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def correlate_teams(
@@ -104,18 +142,35 @@ def correlate_teams(
     Rows that are not foretold (NaN) are left out. The rows of a team stay together, since they are of one merge. Teams
     share tasks, so the interval is too narrow; whether predictors foretell anything is for the control to say.
     """
-    known = np.flatnonzero(np.isfinite(foretold) & np.isfinite(values))
-    by_team: dict[frozenset[str], list[int]] = {}
-    for index in known.tolist():
-        by_team.setdefault(rows[index].team, []).append(index)
-    groups, generator = list(by_team.values()), np.random.default_rng(seed)
-    draws = []
-    for _ in range(DRAWS if len(groups) > 1 else 0):
-        sample = np.concatenate([groups[one] for one in generator.integers(len(groups), size=len(groups))])
-        draws.append(fit_line(foretold[sample], values[sample]).spearman)
-    varied = np.array(draws)[np.isfinite(draws)] if draws else np.array([])
-    low, high = find_interval(varied) if len(varied) else (np.nan, np.nan)
+    known = np.isfinite(foretold) & np.isfinite(values)
+    teams = pd.factorize(np.array([" ".join(sorted(row.team)) for row in rows], object)[known])[0]
+    count = int(teams.max(initial=-1)) + 1
+    draws = np.array([])
+    if count > 1:
+        samples = np.random.default_rng(seed).integers(count, size=(DRAWS, count))
+        times = np.array([np.bincount(sample, minlength=count) for sample in samples], int).reshape(DRAWS, count)
+        draws = correlate_ranks(foretold[known], values[known], times[:, teams])
+    draws = draws[np.isfinite(draws)]
+    low, high = find_interval(draws) if len(draws) else (np.nan, np.nan)
     return fit_line(foretold, values).spearman, float(low), float(high)
+
+
+def correlate_ranks(x: Floats, y: Floats, times: NDArray[np.int64]) -> Floats:
+    """Spearman's ρ (B,) of ``x`` and ``y`` (n,), in which pair i stands ``times`` (B, n) over; ties take mean ranks.
+
+    NaN if one of them does not vary.
+    """
+    ranks = []
+    for side in (x, y):
+        _, place = np.unique(side, return_inverse=True)
+        equal = times @ np.eye(place.max() + 1)[place]  # (B, different values)
+        ranks.append((np.cumsum(equal, axis=1) - (equal - 1) / 2)[:, place])
+    whole = times.sum(axis=1, keepdims=True)
+    first, second = (one - (times * one).sum(axis=1, keepdims=True) / whole for one in ranks)
+    products = [(times * one * other).sum(axis=1) for one, other in ((first, second), (first, first), (second, second))]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rho: Floats = products[0] / np.sqrt(products[1] * products[2])
+    return rho
 
 
 def judge_predictors(
@@ -138,7 +193,7 @@ def judge_predictors(
     sets |= {name: ([column], sizes[:, :0]) for name, column in ALONE.items() if column in pairs}
     table: list[tuple[str | float, ...]] = []
     for name, (chosen, beside) in {**sets, SIZE_ALONE: ([], sizes)}.items():
-        foretold = _foretell_finite(np.hstack([build_team_rows(pairs, rows, chosen), beside]), values, rows)
+        foretold = _foretell_finite(np.hstack([build_team_rows(pairs, rows, chosen), beside])[None], values, rows)[0]
         rho, low, high = correlate_teams(foretold, values, rows, seed)
         control, p = np.array([]), np.nan
         if chosen and np.isfinite(rho):
@@ -158,22 +213,24 @@ def permute_names(
     The measured ``values`` (n,) stay, and so do predictors ``beside`` these ``columns`` (n, q).
     """
     tasks, generator = sorted(frozenset().union(*(row.team for row in rows))), np.random.default_rng(seed)
-    control = []
-    for _ in range(PERMUTATIONS):
-        names = dict(zip(tasks, generator.permutation(tasks).tolist(), strict=True))
-        predictors = np.hstack([build_team_rows(pairs, rows, columns, names), beside])
-        control.append(fit_line(_foretell_finite(predictors, values, rows), values).spearman)
+    orders = np.array([generator.permutation(len(tasks)) for _ in range(PERMUTATIONS)]).reshape(-1, len(tasks))
+    averages = _average_partners(pairs, rows, columns, tasks, orders)
+    predictors = np.concatenate([averages, np.broadcast_to(beside, (len(orders), *beside.shape))], axis=-1)
+    control = [fit_line(foretold, values).spearman for foretold in _foretell_finite(predictors, values, rows)]
     found: Floats = np.array(control, np.float64)
     finite: Floats = found[np.isfinite(found)]
     return finite
 
 
 def _foretell_finite(predictors: Floats, values: Floats, rows: Sequence[TeamRow]) -> Floats:
-    """What ``foretell_unseen`` foretells of the rows with finite predictors and a finite value; NaN for the others."""
-    finite = np.flatnonzero(np.isfinite(predictors).all(axis=1) & np.isfinite(values))
-    foretold = np.full(len(rows), np.nan)
-    if len(finite):
-        foretold[finite] = foretell_unseen(
-            predictors[finite], values[finite], [rows[index] for index in finite.tolist()]
-        )
+    """What ``foretell_unseen`` foretells (B, n) of the rows with finite predictors (B, n, p) and values; NaN else."""
+    is_finite = np.isfinite(predictors).all(axis=-1) & np.isfinite(values)
+    foretold = np.full(is_finite.shape, np.nan)
+    for known in np.unique(is_finite, axis=0):
+        same, places = np.flatnonzero((is_finite == known).all(axis=1)), np.flatnonzero(known)
+        if len(places):
+            table = predictors[np.ix_(same, places)]
+            foretold[np.ix_(same, places)] = foretell_unseen(
+                table, values[places], [rows[one] for one in places.tolist()]
+            )
     return foretold

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from merging.base.devices import choose_device
 from merging.base.numerics.linear_algebra import Factors, to_float64, to_numbers, truncated_svd
 from merging.base.progress import Meter
 from merging.engine.evaluation.image_features import compute_features, predict
@@ -28,14 +29,19 @@ from merging.images.image_encoder import Encoder
 from merging.methods.shared.least_squares import as_matrices
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import WEIGHT_ROLES
+from merging.study.analysis.measurement_subject import MeasurementResult, Subject
 from merging.study.measurements.drift import output_energy
 from merging.study.measurements.first_order import DifferentiableTower
 from merging.study.measurements.pairs import CONFLICT, COSINE, compare_experts
 from merging.study.measurements.put_back_images import SampleImages
 from merging.tasks.context import QUIET, Context
 
+KEY, IMAGES, SEED = "predictors", 32, 0  # of the measurement: its key, training images of each task and their seed
+PAIRS = "pairs"  # its table
+DIGITS = 6  # significant digits of stored numbers
 ENERGY_SHARE = 0.9  # of the squared singular values, which the compared directions hold
 WEIGHTS_STAGE, SPECTRA_STAGE = "signs and cosines", "singular vectors"  # stages
+FROM_WEIGHTS, FROM_IMAGES = "weights", "images"  # stages of the measurement
 GRADIENTS_STAGE, INPUTS_STAGE, PRETRAINED_STAGE = "gradients", "layer inputs", "pretrained model"
 Floats = NDArray[np.float64]
 
@@ -88,6 +94,26 @@ class ImagePredictors:
     alignment: Floats
     interference: Floats
     pretrained: Floats
+
+
+def measure_predictors(subject: Subject, context: Context) -> MeasurementResult:
+    """The table of ``build_pair_table`` of a run's experts, with ``IMAGES`` training images of each task.
+
+    Raises:
+        CheckpointError, TaskError: the run's models cannot be read, or do not fit the benchmark's images.
+        NeedsError, MergingError: images do not fit an expert, or the disk is full. Cancelled: the user cancelled.
+    """
+    opened, device = subject.checkpoints_on_benchmark, choose_device(context.device)
+    stages = context.split({FROM_WEIGHTS: 1.0, FROM_IMAGES: 1.0})
+    exemplars = subject.benchmark.labeled_exemplars(IMAGES, SEED)
+    weights = compare_weights(opened.pretrained, opened.experts, device, stages[FROM_WEIGHTS])
+    own = {name: exemplars[name] for name in opened.experts}
+    images = compare_on_images(opened.pretrained, opened.experts, own, device, stages[FROM_IMAGES])
+    table, counts = build_pair_table(weights, images), [len(one.images) for one in own.values()]
+    numbers = list_predictors(table)
+    table[numbers] = table[numbers].map(lambda value: float(f"{value:.{DIGITS}g}"))
+    notes = {"exemplars": max(counts), "fewest_exemplars": min(counts), "exemplar_seed": SEED}
+    return MeasurementResult({PAIRS: table}, notes)
 
 
 # From weights
@@ -251,3 +277,8 @@ def build_pair_table(weights: WeightPredictors, images: ImagePredictors | None =
     table = table.assign(**{name: matrix[first, second] for name, matrix in matrices.items()})
     table = table.assign(first_rank=ranks[first], second_rank=ranks[second])
     return table if images is None else table.assign(pretrained=images.pretrained[first])
+
+
+def list_predictors(pairs: pd.DataFrame) -> list[str]:
+    """The names of the predictors in a table of ``build_pair_table``."""
+    return [str(name) for name in pairs.columns if name not in ("first", "second")]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from merging.study.sweeps.sweep import SUBSETS, Axis, Sweep
 from merging.study.sweeps.sweep_target import SUBSET, list_members
 
 MOST_EXACT = 8  # experts up to which every subset is merged
+FEW = 3  # experts of the largest teams that predictors are judged on
 PERMUTATIONS = 24  # orders of larger teams, whose first experts are the merged subsets
 DEFAULT_IMAGES = 64  # of each data set
 Subset = tuple[str, ...]  # names of experts, in the order of the team
@@ -45,6 +47,12 @@ def list_subsets(count: int, seed: int = 0) -> list[int]:
     prefixes = {int(sum(1 << int(index) for index in order[:size])) for order in list_orders(count, seed)
                 for size in range(count)}  # fmt: skip
     return sorted(few | prefixes | {everyone} | {everyone ^ one for one in single})
+
+
+def list_few(count: int) -> list[int]:
+    """The subsets of at most ``FEW`` experts; of teams larger than ``MOST_EXACT``, those of at most two."""
+    most = FEW if count <= MOST_EXACT else 2
+    return sorted(sum(1 << one for one in few) for size in range(most + 1) for few in combinations(range(count), size))
 
 
 def plan_subsets(

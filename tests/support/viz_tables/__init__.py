@@ -80,7 +80,7 @@ from viz_tables.learning import (
 from viz_tables.lessons import class_answers, guess_cells, guess_choice, guess_curve, guess_number, guess_order
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor
 from viz_tables.network import network_map
-from viz_tables.partners import best_subsets, partner_losses, shapley_matrix, shapley_waterfall
+from viz_tables.partners import best_subsets, foretold_losses, partner_losses, shapley_matrix, shapley_waterfall
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage, run_plane
@@ -138,6 +138,7 @@ __all__ = [
     "feature_separability",
     "feature_shift",
     "first_order_map",
+    "foretold_losses",
     "given_scores",
     "guess_cells",
     "guess_choice",

@@ -55,3 +55,16 @@ def best_subsets(experts: int = 8, seed: int = 0) -> pd.DataFrame:
             rows.append((metric, metric.capitalize(), size, subset, 5, chosen, *reported, 480))
     columns = ["metric", "label", "size", "subset", "tried", "chosen", "value", "low", "high", "gap", "n"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def foretold_losses(chains: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Four sets of predictors for every chain; the size of teams has no control."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for chain in names(chains):
+        for label in ("All predictors", "Cosine alone", "Pretrained accuracy alone", "Team size alone"):
+            rho, control = float(rng.uniform(-0.2, 0.8)), float(rng.uniform(-0.3, 0))
+            judged = (control, 0.005 if rho > 0.3 else 0.4) if "size" not in label else (np.nan, np.nan)
+            rows.append((label.lower(), label, chain, rho, rho - 0.1, rho + 0.1, *judged, 224, 84))
+    columns = ["run", "label", "task", "rho", "low", "high", "control", "p", "n", "teams"]
+    return pd.DataFrame(rows, columns=columns)
