@@ -53,7 +53,8 @@ def draw_view(team: Team) -> None:
     table = table.assign(run=table["name"], label=table["name"].str.capitalize())
     chart_view.draw_chart(
         "foretold_losses", table, name="foretold",
-        caption=f"{MEANING.format(PERMUTATIONS, SIGNIFICANT)} {_join_notes(ready)}", sources=[one.few for one in ready.values()],
+        caption=f"{MEANING.format(PERMUTATIONS, SIGNIFICANT)} {_join_notes(ready)}",
+        sources=[one.few for one in ready.values()],
     )  # fmt: skip
     for sentence in describe_verdicts(table):
         st.markdown(sentence)
