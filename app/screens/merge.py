@@ -12,7 +12,7 @@ from app.reading import page_data, previews
 from app.reading import recipes as recipes_reading
 from app.session import view_state
 from app.session.draft import Draft, command_lines
-from app.views.merge import recipe_builder, started_run
+from app.views.merge import expected_loss, recipe_builder, started_run
 from app.views.models import model_sets
 from app.widgets import fit_report, page_parts
 from app.widgets.jobs import measure_button, refused_action
@@ -107,6 +107,8 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
             st.caption(f":material/warning: {page_text.safe_text(sentence, 300)}")
         draw_costs(recipe, stored)
         model_sets.draw_evaluation(recipe.pretrained, dict(recipe.experts))
+        if not page_data.why_not_evaluated(recipe.pretrained):
+            expected_loss.draw_expected_loss(recipe, references)
     if not refused_action.draw_recipe_refusal(recipe, "merge"):
         draw_run_button(recipe, mergeable, stored)
     if started := view_state.resolve_started():

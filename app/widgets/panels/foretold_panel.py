@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,11 +99,6 @@ def read_foretold(recipe: Recipe, images: int) -> Foretold:
 def _read_models(recipe: Recipe) -> tuple[str, tuple[tuple[str, str], ...]]:
     absolute = with_absolute_paths(recipe, Path.cwd())
     return absolute.pretrained, absolute.experts
-
-
-def spread_to_team(recipe: Recipe, experts: dict[str, str]) -> Recipe:
-    """The recipe on all these ``experts`` {name: reference}."""
-    return replace(recipe, experts=tuple(experts.items()))
 
 
 def draw_missing(foretold: Foretold, name: str) -> None:
