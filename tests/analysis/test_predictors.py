@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ import torch
 from merging.base.numerics.linear_algebra import Factors
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
+from merging.recipes.presets import find_preset
+from merging.study import measure
 from merging.study.partners.predictors import (
+    IMAGES,
+    PAIRS,
+    SEED,
     ImagePredictors,
     WeightPredictors,
     build_pair_table,
@@ -20,8 +26,13 @@ from merging.study.partners.predictors import (
     compare_weights,
     effective_rank,
     hold_energy,
+    list_predictors,
     overlap_experts,
 )
+from merging.study.runs.execute import execute
+from merging.study.runs.opened_recipe import open_inputs
+from merging.study.runs.run_store import Store
+from merging.tasks.context import Context
 
 CPU = torch.device("cpu")
 FC = "visual.transformer.resblocks.1.mlp.c_fc.weight"
@@ -185,3 +196,22 @@ def test_the_table_is_of_ordered_pairs(weights: WeightPredictors, images: ImageP
     assert row["cosine block 0"] == weights.section_cosine[weights.sections.index("block 0"), 3, 1]
     ranks = weights.average_matrices(weights.effective_rank)
     assert (row["first_rank"], row["second_rank"]) == (ranks[3], ranks[1])
+
+
+def test_the_measurement_is_of_the_experts_with_its_images(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
+    store = Store(tmp_path, libraries=())
+    recipe = find_preset("weight_averaging").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
+    run = execute(recipe, store, benchmark=tiny_benchmark, evaluate=False)
+    stored = measure.measure("predictors", store, tiny_benchmark, run.id, context=Context(device="cpu"))
+    opened = open_inputs(recipe)
+    exemplars = tiny_benchmark.labeled_exemplars(IMAGES, SEED)
+    expected = build_pair_table(
+        compare_weights(opened.pretrained, opened.experts, CPU),
+        compare_on_images(opened.pretrained, opened.experts, exemplars, CPU),
+    )
+    assert list_predictors(stored.table(PAIRS)) == list_predictors(expected)
+    assert stored.table(PAIRS)[["first", "second"]].equals(expected[["first", "second"]])
+    columns = list_predictors(expected)
+    assert stored.table(PAIRS)[columns].to_numpy() == pytest.approx(expected[columns].to_numpy(), rel=1e-5, nan_ok=True)
+    sizes = [len(one.images) for one in exemplars.values()]
+    assert stored.notes == {"exemplars": max(sizes), "fewest_exemplars": min(sizes), "exemplar_seed": SEED}

@@ -16,6 +16,7 @@ from app.widgets.panels import foretold_panel
 from app.widgets.panels.foretold_panel import Foretold
 from merging.recipes.presets import find_preset
 from merging.study.partners.foretell import PERMUTATIONS, SIGNIFICANT, SIZE_ALONE
+from viz.hover import decimal
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -82,8 +83,8 @@ def describe_verdicts(table: pd.DataFrame) -> list[str]:
     for label, rows in table.groupby("label", sort=False):
         for beats, verdict in ((True, "better"), (False, "**no** better")):
             words = [
-                f"{page_text.safe_text(row['task'])} (ρ = {row['rho']:.2f}, control {row['control']:.2f}, "
-                f"p = {row['p']:.2g})".replace("-", "−")
+                f"{page_text.safe_text(row['task'])} (ρ = {decimal(row['rho'])}, control {decimal(row['control'])}, "
+                f"p = {row['p']:.2g})"
                 for row in rows[np.isfinite(rows["p"]) & (rows["beats_control"] == beats)].to_dict("records")
             ]
             if words:

@@ -54,7 +54,7 @@ def forecast_losses(
         inside = (predictors >= seen.min(axis=0)) & (predictors <= seen.max(axis=0))  # not if NaN
         if not inside.all():
             name = columns[int(np.flatnonzero(~inside)[0])]
-            return Forecast(empty, f"Its {TITLES.get(name, name)} is outside the range of the other teams.", row.task)
+            return Forecast(empty, f"its {TITLES.get(name, name)} is outside the range of the other teams.", row.task)
     rows = [rows[index] for index in np.flatnonzero(known).tolist()]
     sizes = np.array([[len(row.team)] for row in [*rows, *wanted]])
     predictors = np.hstack([np.concatenate([table[: len(known)][known], table[len(known) :]]), sizes])
@@ -80,6 +80,6 @@ def _find_reason(losses: Mapping[TeamRow, float], judged: pd.DataFrame, team: fr
     if not verdict["beats_control"] or verdict["rho"] <= 0:
         return (
             "For this chain, the predictors do not foretell losses better than those of other experts do "
-            f"(Spearman’s ρ = {verdict['rho']:.2f}, p = {verdict['p']:.2g}).".replace("-", "−")
+            f"(Spearman's ρ = {verdict['rho']:.2f}, p = {verdict['p']:.2g}).".replace("-", "−")
         )
     return ""
