@@ -70,9 +70,12 @@ def draw_view(team: Team) -> None:
 
 def _list_chains(recipe: Recipe) -> dict[str, Recipe]:
     """{title: chain} of the offered presets on the experts of this recipe, and of the recipe itself."""
-    presets = {key: find_preset(key) for key in OFFERED}
     large = page_data.is_large(recipe.pretrained)
-    chains = {one.title: one.recipe(recipe.pretrained, dict(recipe.experts), large=large) for one in presets.values()}
+    experts = dict(recipe.experts)
+    chains = {
+        one.name_in_lists(large): one.recipe(recipe.pretrained, experts, large=large)
+        for one in map(find_preset, OFFERED)
+    }
     own = next((title for title, one in chains.items() if one.steps == recipe.steps), page_text.chain_title(recipe))
     return chains | {own: recipe}
 
