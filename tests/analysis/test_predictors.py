@@ -212,6 +212,6 @@ def test_the_measurement_is_of_the_experts_with_its_images(tiny_benchmark: Bench
     assert list_predictors(stored.table(PAIRS)) == list_predictors(expected)
     assert stored.table(PAIRS)[["first", "second"]].equals(expected[["first", "second"]])
     columns = list_predictors(expected)
-    assert stored.table(PAIRS)[columns].to_numpy() == pytest.approx(expected[columns].to_numpy(), rel=1e-5, nan_ok=True)
+    assert stored.table(PAIRS)[columns].to_numpy() == pytest.approx(expected[columns].to_numpy(), rel=1e-3, nan_ok=True)
     sizes = [len(one.images) for one in exemplars.values()]
     assert stored.notes == {"exemplars": max(sizes), "fewest_exemplars": min(sizes), "exemplar_seed": SEED}

@@ -38,7 +38,7 @@ from merging.tasks.context import QUIET, Context
 
 KEY, IMAGES, SEED = "predictors", 32, 0  # of the measurement: its key, training images of each task and their seed
 PAIRS = "pairs"  # its table
-DIGITS = 6  # significant digits of stored numbers
+DIGITS = 4  # significant digits of stored numbers
 ENERGY_SHARE = 0.9  # of the squared singular values, which the compared directions hold
 WEIGHTS_STAGE, SPECTRA_STAGE = "signs and cosines", "singular vectors"  # stages
 FROM_WEIGHTS, FROM_IMAGES = "weights", "images"  # stages of the measurement
