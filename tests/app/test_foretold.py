@@ -131,4 +131,4 @@ def test_ranges_are_losses_gains_or_both() -> None:
     assert (
         "**a** 20 to 31 points, **b** from a gain of 5 to a loss of 10 points, **c** gains 2 to 20 points" in sentence
     )
-    assert "c +4.0 points" in sentence
+    assert "c lost 4.0 points" in sentence

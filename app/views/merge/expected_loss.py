@@ -75,10 +75,11 @@ def describe_forecast(forecast: Forecast) -> str:
     words = [f"**{page_text.safe_text(expert_name(row['task']))}** {_format_range(row['low'], row['high'])}"
              for row in rows]  # fmt: skip
     measured = [
-        f"{page_text.safe_text(expert_name(row['task']))} {page_text.format_signed(100 * row['measured'])}"
+        f"{page_text.safe_text(expert_name(row['task']))} {'gained' if row['measured'] < 0 else 'lost'} "
+        f"{abs(100 * row['measured']):.1f}"
         for row in rows if row["measured"] == row["measured"]
     ]  # fmt: skip
-    known = f" This team is among the measured ones: {', '.join(measured)} points." if measured else ""
+    known = f" Measured of this very team: {', '.join(measured)} points." if measured else ""
     return f":material/query_stats: Expected loss: {', '.join(words)}.{known}"
 
 
