@@ -154,8 +154,8 @@ class Sweep:
         if not learning:
             return ""
         return (
-            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
-            f"so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
+            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, by which {self.unit}s are "
+            f"compared, so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
             "training images instead, as with test_data: {split: exemplars}."
         )
 
