@@ -90,7 +90,9 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-JOINT_MAPS = (("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES))  # of models together
+JOINT_MAPS = (  # of models together
+    ("joint_tsne", FEATURES), ("joint_tsne_in_domain", FEATURES), ("cka", ("pretrained", "task_arithmetic_lwptv")),
+)  # fmt: skip
 MERGE_PATHS = ("task_arithmetic",)  # the merges whose way from the pretrained model is on a map
 TENTH_STEPS = tuple(step / 10 for step in range(11))
 GRID_RATIOS, GRID_SCALINGS = (0.0, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9), (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -120,7 +122,7 @@ FACTS_FILES = {  # folder of the library -> the file of facts that its entries h
 }
 SUBSETS_OF = ("task_arithmetic",)  # presets that are merged with every subset of the first team
 OWN_STORE = "library"  # the folder of the user's store in which ``--only`` computes
-EXPERT_MEASUREMENTS = ("signs", "pairs", "robustness_references")
+EXPERT_MEASUREMENTS = ("signs", "pairs", "model_map", "robustness_references")
 BENCHMARK_MEASUREMENTS = ("exemplars", "drm_ablations", "task_counts", "method_times")
 
 
@@ -143,6 +145,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),
     *((kind, DRIFT[0]) for kind in EXPERT_MEASUREMENTS),
     *(("robustness", preset) for preset in DRIFT),
+    ("spectra", DRIFT[0]),
     *((kind, None) for kind in BENCHMARK_MEASUREMENTS),
     *list_learned_measurements(LEARNED),
 )
@@ -327,11 +330,11 @@ def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | N
 
 
 def take_over_measurement(key: str, store: Store, benchmark: Benchmark, old: Store | None, run_id: str = "") -> bool:
-    """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
+    """Copy a measurement, if there is one; whether that would be measured anew otherwise, as every request does."""
     if old is None or not (kept := measurement_store.find_measurement_result(key, old, benchmark, run_id)):
         return False
     shutil.copytree(kept.path, store.root / measurement_subject.FOLDER / kept.path.name, dirs_exist_ok=True)
-    return measurement_registry.find_measurement(key).is_timed
+    return measurement_registry.find_measurement(key).is_repeated
 
 
 def build(preset: Preset, store: Store, benchmark: Benchmark) -> Run:

@@ -97,10 +97,10 @@ def _encode_arrays(result: go.Figure, plain_figure: dict[str, Any]) -> go.Figure
     return result
 
 
-# Hashes of arguments. A measurement's folder names all its inputs except the files that it was measured from.
+# Hashes of arguments. A measurement's manifest has the hashes of its files, so a newer one in its folder is another.
 HASH_FUNCTIONS: dict[str | type[Any], Callable[[Any], Any]] = {
     "pandas.DataFrame": fingerprint,
-    StoredMeasurement: lambda measured: f"{measured.path} {measured.notes.get('digests', '')}",
+    StoredMeasurement: lambda measured: f"{measured.path} {measured.result.manifest}",
 }
 
 

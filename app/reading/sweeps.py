@@ -1,7 +1,7 @@
 """Data of the Sweeps page: stored sweeps, their computed points, and the tables of the charts.
 
 A sweep varies parameters of recipes (x and y are the values), or weights on a line through a merged model (kind LINE)
-or in the plane of two experts (kind PLANE). A point's ``line`` is the index of its recipe, whatever the kind.
+or in the plane through three models (kind PLANE). A point's ``line`` is the index of its recipe, whatever the kind.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,15 @@ import streamlit as st
 from app import page_text
 from app.reading import page_data
 from app.reading import samples as images_drawn
+from app.reading.expert_names import expert_name
 from merging.base.errors import MergingError
+from merging.models.model_references import PRETRAINED
+from merging.recipes.recipe import Recipe
 from merging.study.sweeps import sweep_session, sweep_storage
 from merging.study.sweeps.best_points import Answers, read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import LINE, PLANE, SUBSETS, VALUES, NamedPoint, Sweep
+from merging.study.sweeps.sweep import LINE, SUBSETS, VALUES, NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
 from merging.study.sweeps.sweep_tables import (
     PlainRow,
@@ -232,7 +235,7 @@ def _collect_results(sweep: Sweep, cached: _CachedSweep, points: Mapping[str, Po
     import pandas as pd
 
     planned = cached.points.planned
-    labels = ["Weights in the plane"] if sweep.kind == PLANE else recipe_titles(sweep)
+    labels = [sweep_title(replace(sweep, title=""))] if sweep.through else recipe_titles(sweep)
     if labels != cached.labels:
         cached.labels, cached.shown = labels, {}
     columns, shown_points = [*average_columns(sweep), "label"], []
@@ -305,6 +308,25 @@ def recipe_titles(sweep: Sweep) -> list[str]:
     return [f"{clean_text(name, 50)} ({count})" if names.count(name) > 1 else name for name, count in numbered]
 
 
+def model_names(sweep: Sweep, line: int = 0) -> list[str]:
+    """The names of the models that a line or a plane goes through; untrusted plain text."""
+    titles = dict(zip(sweep.recipes, recipe_titles(sweep), strict=True))
+    return [
+        titles[model] if isinstance(model, Recipe) else "Pretrained" if model == PRETRAINED else expert_name(model)
+        for model in sweep.list_models(line)
+    ]
+
+
+def axis_labels(sweep: Sweep) -> tuple[str, ...]:
+    """The label of each axis, with models named as on pages."""
+    if not sweep.through:
+        return sweep.labels
+    first, *others = (clean_text(name, 28) for name in model_names(sweep))
+    return tuple(
+        f"Toward {other} ({letter} = 0 {first}, 1 {other})" for letter, other in zip("αβ", others, strict=False)
+    )
+
+
 def sweep_label(sweep: Sweep) -> str:
     """A sweep's name in the picker; plain text, and unique."""
     return f"{clean_text(sweep_title(sweep), 90)}  ·  {sweep.id[:6]}"
@@ -316,11 +338,11 @@ def sweep_title(sweep: Sweep) -> str:
         return sweep.title
     names = " and ".join(clean_text(name, 40) for name in recipe_titles(sweep)[:2])
     remaining = f" and {len(sweep.recipes) - 2} more" if len(sweep.recipes) > 2 else ""
+    if sweep.through:
+        kind = "Line" if sweep.kind == LINE else "Plane"
+        return f"{kind} through {page_text.join_words([clean_text(name, 40) for name in model_names(sweep)])}"
     if sweep.kind == LINE:
         return f"From pretrained through {names}{remaining}"
-    if sweep.kind == PLANE:
-        first, second = (clean_text(axis.target, 30) for axis in sweep.axes)
-        return f"Plane of {first} and {second}"
     if sweep.kind == SUBSETS:
         return f"Subsets of experts, {names}"
     varied = " × ".join(label.partition(": ")[2] or label for label in sweep.labels)
@@ -354,5 +376,5 @@ def _point_in_words(sweep: Sweep, row: Mapping[str, Any]) -> str:
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
     score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"
-    names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.recipes) > 1 else ""
+    names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.lines) > 1 else ""
     return f"{names}{values}  ·  {score_name} {percent(score)}"

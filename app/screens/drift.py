@@ -10,7 +10,7 @@ from app import page_text
 from app.reading import measurements, page_data, recipes
 from app.reading.measurements import MeasuredRuns
 from app.session import address, pages, run_choice
-from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring
+from app.views.drift import by_depth, layer_by_layer, lot_cases, other_networks, restoring, similarity
 from app.widgets import page_parts, run_picker
 from app.widgets.jobs import measure_button
 from app.widgets.panels import network_panel
@@ -23,6 +23,7 @@ RESTORING = "put back"
 CASES = "two extreme cases"
 EXEMPLARS = "exemplars"
 CAT = "what CAT removes"
+SIMILARITY = "model against model"
 MAX_FIRST_RUNS = 6  # runs shown at first if fewer than two runs have a preset in ``FIRST_PRESETS``
 FIRST_PRESETS = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 # Of the map above a view of several runs, which is the first run's: the first quantity that is stored.
@@ -91,7 +92,9 @@ def main() -> None:
     """The chosen view."""
     stored = page_data.stored_runs()
     runs = page_data.clip_runs(stored)
-    view = page_parts.pick_button("View", (DEPTH, LAYERS, RESTORING, CASES, EXEMPLARS, CAT), address.DRIFT_VIEW)
+    view = page_parts.pick_button(
+        "View", (DEPTH, LAYERS, RESTORING, SIMILARITY, CASES, EXEMPLARS, CAT), address.DRIFT_VIEW
+    )
     if view == CASES:
         lot_cases.draw_cases()
     elif view == EXEMPLARS:
@@ -111,6 +114,8 @@ def main() -> None:
             draw_measured(chosen, layer_by_layer.draw_view, layer_by_layer.draw_unmeasured)
         elif view == RESTORING:
             restoring.draw_view(chosen)
+        elif view == SIMILARITY:
+            similarity.draw_view(chosen, stored)
         else:
             draw_conflicts(chosen, runs)
 

@@ -49,7 +49,7 @@ def measure(
     context: Context = QUIET,
     layer_inputs: Mapping[str, str] | None = None,
 ) -> StoredMeasurement:
-    """The stored measurement, or a new one; always a new one if it is timed or there are ``layer_inputs``.
+    """The stored measurement, or a new one; always a new one if it is repeated or there are ``layer_inputs``.
 
     ``run_id`` is several ids joined by "+" if runs are measured together. ``layer_inputs`` are {expert: file} for
     "layer_drift", and replace the files that the run's recipe names. If a
@@ -62,7 +62,7 @@ def measure(
             no worker for a minute; finished trials remain stored.
     """
     measurement_kind, own_layer_inputs = find_measurement(key), layer_inputs or {}
-    must_measure = measurement_kind.is_timed or bool(own_layer_inputs)
+    must_measure = measurement_kind.is_repeated or bool(own_layer_inputs)
     # A measurement of the benchmark has no run; every other one needs a run.
     if (measurement_kind.subject == SubjectKind.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.subject}.")
@@ -121,7 +121,7 @@ def _measure_and_store(measurement_kind: Measurement, name: str, subject: Subjec
     if warnings:
         result = result._replace(notes={**result.notes, MEMORY_NOTE: " ".join(warnings)})
     write_measurement(
-        store, name, result, device_facts, started, replace=measurement_kind.is_timed or bool(subject.layer_inputs)
+        store, name, result, device_facts, started, replace=measurement_kind.is_repeated or bool(subject.layer_inputs)
     )
     stored_answers.delete()
 

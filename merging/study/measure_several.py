@@ -112,7 +112,7 @@ class SeveralMeasurements:
             try:
                 name = require_entry_name(find_measurement(request.key), self.store, self.benchmark, request.run_id)
                 if name not in results and name not in tasks:
-                    if not find_measurement(request.key).is_timed and (
+                    if not find_measurement(request.key).is_repeated and (
                         stored_result := measurement_results(self.store).find(name)
                     ):
                         results[name] = stored_result

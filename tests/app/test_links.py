@@ -203,6 +203,8 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
         "conflicts",
         {"run": TIES, "conflicts_view": "experts against experts"},
     ),
+    "app.views.conflicts.spectra _draw_charts": ("conflicts", {"run": TIES, "conflicts_view": "spectra"}),
+    "app.views.drift.similarity _draw_map": ("drift", {"drift_view": "model against model"}),
     "app.views.conflicts.sign_agreement draw_pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
     "app.views.drift.layer_by_layer draw_pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
     "app.views.drift.lot_cases draw_cases": ("drift", {"drift_view": "two extreme cases"}),

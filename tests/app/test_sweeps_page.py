@@ -55,7 +55,7 @@ def test_the_form_warns_of_choosing_on_the_reporting_half(open_app: Any, library
     assert "the reported accuracy is too optimistic" in at.warning[0].value
 
 
-@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "82 points")])
+@pytest.mark.parametrize(("kind", "says"), [(LINE, "31 points"), (PLANE, "122 points")])
 def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: str, says: str) -> None:
     at = open_app("sweeps", library)
     if kind == PLANE:
@@ -210,15 +210,34 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
 
 
 def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
-    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
-    found = run_library_sweep(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
+    axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in ("alpha", "beta"))
+    found = run_library_sweep(
+        library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE, through=("pretrained", *PAIR)
+    )
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error
     assert charts(at) == 2
     spec = at.get("plotly_chart")[0].proto.spec
-    assert all(name in spec for name in ("Pretrained", "Expert circles", "Expert digits", "Merge: "))
+    assert all(name in spec for name in ("Pretrained", "Expert Circles", "Expert Digits", "Merge: "))
     said = words(at)
     assert "is off the plane" in said and "cannot be opened as a run" in said
+    assert "Is there a barrier of the loss between two models?" in said and "over the computed points" in said
+    assert "n = " in said and at.button_group(key="score").options[-1] == "out-of-domain loss"
+    at.button_group(key="score").set_value("in-domain loss").run()
+    assert not at.exception and "In-domain loss" in at.get("plotly_chart")[0].proto.spec
+
+
+def test_a_line_through_merges_opens_their_runs(open_app: Any, library: Path, tmp_path: Path) -> None:
+    found = run_library_sweep(
+        library, tmp_path / "store", presets=("task_arithmetic", "ties"), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE,
+        through=("merged 2", "merged"), split="reporting",
+    )  # fmt: skip
+    at = open_app("sweeps", library, sweep=found.id)
+    assert not at.exception and not at.error and "Line through Ties and Task Arithmetic" in words(at)
+    assert "Out-of-domain loss" in at.get("plotly_chart")[0].proto.spec
+    first = next(option for option in picker(at, "chosen_point").options if option.startswith("0  "))
+    picker(at, "chosen_point").select(first).run()
+    assert "Open in Scores" in [link.proto.label for link in at.get("page_link")]
 
 
 def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -71,6 +71,8 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "reading/runs/network_values.py": {"density"},  # a column of the measurement of signs
+    "views/drift/similarity.py": {"seed"},  # a note of the measurement
+    "views/conflicts/spectra.py": {"direction"},  # a column of its table: singular vectors are numbered
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "reading/papers/paper_facts.py": {"components"},  # a fact of claims
     "views/compare/run_pair.py": {"scope"},  # a column of its table

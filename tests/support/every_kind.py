@@ -42,11 +42,11 @@ def use_workers(workers: Workers | None, context: Context) -> Context:
 
 
 def _points(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
+    plane = (Axis("alpha", (0.0, 1.0)), Axis("beta", (0.0, 0.5)))
     for made in (
         small_sweeps.sweep(benchmark, "task_arithmetic", "ties"),
         small_sweeps.sweep(benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
-        small_sweeps.sweep(benchmark, kind=PLANE, axes=plane),
+        small_sweeps.sweep(benchmark, kind=PLANE, axes=plane, through=("pretrained", "circles", "digits")),
     ):
         run_sweep(made, store, benchmark, context=use_workers(workers, context))
 

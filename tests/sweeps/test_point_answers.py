@@ -28,14 +28,15 @@ from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.study.sweeps.sweep_target import EXPERTS
 from merging.tasks.workers.workers import Workers
 
-PLANE_AXES = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
+PLANE_AXES = (Axis("alpha", (0.0, 1.0)), Axis("beta", (0.0, 0.5)))
+PAIR = ("pretrained", "circles", "digits")
 SWEEPS = {
     "all images": {},
     "a sample": {"images": 7, "seed": 3},
     "two recipes": {"merges": ("task_arithmetic", "ties")},
     "the reporting half": {"split": "reporting", "images": 5},
     "a line": {"kind": LINE, "axes": (Axis("alpha", (0.5, 1.0)),)},
-    "a plane of two tasks": {"kind": PLANE, "axes": PLANE_AXES, "images": 6},
+    "a plane": {"kind": PLANE, "axes": PLANE_AXES, "images": 6, "through": PAIR},
     "numbers of experts": {"axes": (Axis(EXPERTS, (2.0, 4.0)),)},
     "a model per task": {"merges": ("emr",), "axes": (Axis(RATIO.target, (0.2, 0.7)),), "images": 9},
 }
@@ -79,7 +80,7 @@ def test_a_model_per_task_answers_other_data_sets_with_all_of_them(tiny_benchmar
     assert shares <= {0, 0.25, 0.5, 0.75, 1} and len(shares) > 2
 
 
-@pytest.mark.parametrize("name", ["a sample", "a model per task", "a plane of two tasks"])
+@pytest.mark.parametrize("name", ["a sample", "a model per task", "a plane"])
 def test_points_from_workers_are_those_of_this_process(tiny_benchmark: Benchmark, store: Store, name: str) -> None:
     made, other = make_sweep(tiny_benchmark, name), Store(store.root / "other", libraries=())
     run(made, store, tiny_benchmark)

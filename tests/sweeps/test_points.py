@@ -63,8 +63,10 @@ def test_a_combination_of_what_does_not_fit_is_refused() -> None:
 
 def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store) -> None:
     pair = ("circles", "digits")
-    axes_ = tuple(Axis(name, (0.0, 1.0)) for name in pair)
-    plain = Sweep(recipes=(recipe(tiny_benchmark, edits=[]),), axes=axes_, kind=PLANE, images=0)
+    axes_ = tuple(Axis(name, (0.0, 1.0)) for name in ("alpha", "beta"))
+    plain = Sweep(
+        recipes=(recipe(tiny_benchmark, edits=[]),), axes=axes_, kind=PLANE, images=0, through=("pretrained", *pair)
+    )
     outcome = run(plain, store, tiny_benchmark)
     assert outcome == sweep_compute.SweepOutcome(5, 5, False)
     merged = next(one for one in sweep_compute.plan_sweep(plain, tiny_benchmark) if not one.point.values)
@@ -73,10 +75,12 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
     assert notes["off_plane"] < 0.02
     found = read_points(plain, store, tiny_benchmark)
     rows = sweep_tables.sweep_table(plain, sweep_compute.plan_sweep(plain, tiny_benchmark), found)
-    assert set(rows["task"]) == set(pair) and len(rows) == 8
+    outside = {task.key for task in tiny_benchmark.tasks} - tiny_benchmark.experts.keys()
+    assert set(rows["task"]) == {*pair, *outside} and set(rows.loc[rows["in_domain"], "task"]) == set(pair)
     corner = rows[(rows["x"] == 1) & (rows["y"] == 0)].set_index("task")["correct"]
+    tasks = list(corner.index)
     own = evaluate(
-        tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=pair, context=Context("cpu")
+        tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=tasks, context=Context("cpu")
     )
     assert corner.to_dict() == own.set_index("task")["correct"].to_dict()
 

@@ -23,9 +23,11 @@ from merging.study.sweeps import sweep as sweep_module
 from merging.study.sweeps import sweep_session as sweep_compute
 from merging.study.sweeps import sweep_target as axes
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
-from merging.study.sweeps.sweep_target import ALPHA, EXPERTS, LAMBDA
+from merging.study.sweeps.sweep_target import EXPERTS, PLANE_VALUES, POSITION
 
 # What can be varied
+
+PLANE_AXES = (Axis("alpha", (0.0, 1.0)), Axis("beta", (0.0, 1.0)))
 
 
 def test_every_numeric_parameter_of_every_preset_can_be_varied(tiny_benchmark: Benchmark) -> None:
@@ -54,7 +56,7 @@ def test_offered_values_are_round() -> None:
     share = Bound(kind="real", default=0.5, label="x", help="", low=0.0, high=1.0)
     assert axes.propose_values(share) == tuple(round(i / 10, 10) for i in range(11))
     assert axes.propose_values(replace(share, open_low=True)) == tuple(round(i / 10, 10) for i in range(1, 11))
-    assert {0.0, 1.0, 1.5} <= set(axes.propose_values(ALPHA)) and {0.0, 1.0} <= set(axes.propose_values(LAMBDA))
+    assert {0.0, 1.0, 1.5} <= set(axes.propose_values(POSITION)) and {0.0, 1.0} <= set(PLANE_VALUES)
     whole = Bound(kind="integer", default=4, label="x", help="", low=1, slider=(1, 64))
     assert all(value.is_integer() for value in axes.propose_values(whole))
 
@@ -93,7 +95,13 @@ def test_values_that_cannot_be_read(text: str) -> None:
         ({"split": "chosing"}, "Did you mean 'choosing'"),
         ({"images": -1}, "whole numbers of at least 0"),
         ({"kind": LINE, "axes": (Axis("alpha", (0.0, 9.0)),)}, "alpha must be a number in"),
-        ({"kind": PLANE, "axes": (Axis("circles", (0, 1)), Axis("digit", (0, 1)))}, "Did you mean 'digits'"),
+        ({"kind": PLANE, "axes": PLANE_AXES, "through": ("pretrained", "circles", "digit")}, "Did you mean 'digits'"),
+        ({"kind": PLANE, "axes": PLANE_AXES}, "goes through 3 models; got 0"),
+        ({"kind": LINE, "axes": PLANE_AXES[:1], "through": ("merged",)}, "goes through 2 models; got 1"),
+        ({"kind": LINE, "axes": PLANE_AXES[:1], "through": ("digits", "digits")}, "same model twice"),
+        ({"kind": LINE, "axes": PLANE_AXES[1:], "through": ("digits", "merged")}, "varies alpha; got beta"),
+        ({"kind": LINE, "axes": PLANE_AXES[:1], "through": ("digits", "merged 2")}, "no model 'merged 2'"),
+        ({"through": ("digits",)}, "kind values goes through 0 models; got 1"),
         ({"recipes": ()}, "1 to 8 recipes; got 0"),
         (
             {"axes": tuple(Axis(t, tuple(np.linspace(0, 1, 40))) for t in (RATIO.target, "task_arithmetic.scaling"))},
@@ -145,7 +153,7 @@ def test_a_sweep_reads_back(tiny_benchmark: Benchmark, store: Store, kind: str) 
     said: dict[str, Any] = {
         "values": {},
         LINE: {"axes": (Axis("alpha", (0.0, 0.5, 1.0)),)},
-        PLANE: {"axes": (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 1.0)))},
+        PLANE: {"axes": PLANE_AXES, "through": ("pretrained", "circles", "merged")},
     }[kind]
     made = sweep(tiny_benchmark, kind=kind, seed=4, images=8, title="Mine: a <b>title</b>", **said)
     assert Sweep.from_yaml(made.to_yaml()) == made

@@ -108,7 +108,9 @@ def test_the_command_describes_pauses_and_goes_on(
     assert main(["sweep", "--stored", told["id"], "--store", str(store.root)]) == exit_codes.DONE
     assert "LwPTV: prune ratio" in capsys.readouterr().out
     assert main([*common[:2], "--line", "0,1", "--images", "4", *common[4:]]) == exit_codes.DONE
-    assert main([*common[:2], "--plane", "circles,digits", "--vary", "circles=0,1", *common[4:]]) == exit_codes.DONE
+    assert (
+        main([*common[:2], "--plane", "0,1", "--through", "pretrained,circles,digits", *common[4:]]) == exit_codes.DONE
+    )
     capsys.readouterr()
     assert main(["sweep"]) == exit_codes.USAGE
     assert main([*common[:2], "--vary", "lwptv.prune_ratio=0,2", *common[4:]]) == exit_codes.FAILED

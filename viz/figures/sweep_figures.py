@@ -15,7 +15,16 @@ from viz.figure_text import clean_text, plural, safe_text
 from viz.hover import describe_extreme
 from viz.parts import axes, legends, series, sweep_panels
 from viz.parts.series import finite_rows, require_finite_rows
-from viz.parts.sweep_panels import POINT_COLUMNS, POINT_HOVER, SCORES, PanelGrid, SweepDrawing, SweepPanel
+from viz.parts.sweep_panels import (
+    LOSS_COLUMNS,
+    LOSSES,
+    POINT_COLUMNS,
+    POINT_HOVER,
+    SCORES,
+    PanelGrid,
+    SweepDrawing,
+    SweepPanel,
+)
 
 SCORE_DETAILS = {"in_domain": ("in_low", "in_high", "n_in"), "out_of_domain": ("out_low", "out_high", "n_out")}
 DETAIL_TEXT = "[{{{0}:known}} ({{{1}:percent}} to {{{2}:percent}})][{{{0}:known}}, {{{3}:count}} images]"
@@ -24,16 +33,19 @@ TASK_HOVER = (
     "<b>{title}</b>, {label} at {x:real}<br>accuracy {accuracy:percent}[ ({low:percent} to {high:percent})]"
     f"[<br>{{correct:count}} of {{n:count}} images]{POINT_HOVER}"
 )
-HIGHEST_TEXT = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
+LOSS_HOVER = "<b>{{label}}</b> at {{x:real}}<br>loss {{{0}:real}}[ ({{{0}_low:real}} to {{{0}_high:real}})]"
+EXTREME_TEXT = "{{score:{}}} at {{first:plain 40}} {{x:general}}, {{second:plain 40}} {{y:general}}"
 KNOWN_HOVER = "<b>{label}</b><br>at ({x:real}, {y:real})"
+VALUE_NAMES = {score: f"{name} (%)" for score, name in SCORES.items()} | LOSSES
+REPEATED_SYMBOLS = ("triangle-up", "pentagon", "star")  # of the second known model of a kind, and later ones
 KnownModel = tuple[str, float, float, str]  # label, x, y, kind
 
 
 def _scores_hover(plotted: str, detailed: bool) -> str:
     """A hover template of all scores, the ``plotted`` one in bold; ``detailed`` with intervals and images."""
     lines = ""
-    for score, name in SCORES.items():
-        text = f"{name} {{{score}:percent}}"
+    for score, name in (SCORES | LOSSES).items():
+        text = f"{name} {{{score}:{'real' if score in LOSSES else 'percent'}}}"
         details = DETAIL_TEXT.format(score, *SCORE_DETAILS[score]) if detailed and score in SCORE_DETAILS else ""
         lines += f"<br><b>{text}{details}</b>" if score == plotted else f"[<br>{text}]{details}"
     return lines
@@ -43,7 +55,7 @@ def _scores_hover(plotted: str, detailed: bool) -> str:
     title="Scores along a sweep",
     question="Which value should I use, and what does it cost out of domain?",
     columns=("line", "label", "x", "point", *SCORES),
-    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "run", *POINT_COLUMNS),
+    optional=("in_low", "in_high", "out_low", "out_high", "n_in", "n_out", "run", *LOSS_COLUMNS, *POINT_COLUMNS),
     rows=("line", "x"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -59,10 +71,11 @@ def sweep_lines(
     pinned: Sequence[str] = (),
     note: str = "",
 ) -> Picture:
-    """A panel for each score, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
+    """A panel for each score and loss, with a line and the band of its 95 % interval for every recipe (LwPTV, Fig. 5).
 
-    Columns: line (id of a recipe), x (the value), point (id). ``selected`` is a point, ``required`` a score and its
-    required minimum; for the other options see ``sweep_panels.SweepDrawing``.
+    Columns: line (id of a recipe), x (the value), point (id), loss_in and loss_out (losses in and out of domain).
+    ``selected`` is a point, ``required`` a score and its required minimum; for the other options see
+    ``sweep_panels.SweepDrawing``.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -72,6 +85,13 @@ def sweep_lines(
             {"title": {"text": f"{name} (%)"}, "tickformat": ".1~%", "nticks": 5}, SCORE_DETAILS.get(score, ())[:2],
         )
         for score, name in SCORES.items() if len(rows := finite_rows(table, score))
+    ]  # fmt: skip
+    panels += [
+        SweepPanel(
+            loss, rows, loss, LOSS_HOVER.format(loss), {"title": {"text": name}, "nticks": 5},
+            (f"{loss}_low", f"{loss}_high"),
+        )
+        for loss, name in LOSSES.items() if loss in table and len(rows := finite_rows(table, loss))
     ]  # fmt: skip
     if not panels:
         raise NothingToDraw("Nothing to draw: no point has a score.")
@@ -191,7 +211,7 @@ def _diamond_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:
     title="Scores over two values",
     question="Where is the best combination, and how wide is the basin?",
     columns=("x", "y", "point", "in_domain"),
-    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", "run", *POINT_COLUMNS),
+    optional=("out_of_domain", "h_score", "n_in", "n_out", "required", "run", *LOSS_COLUMNS, *POINT_COLUMNS),
     rows=("x", "y"),
     picks=("point",),
     empty="No point of this sweep has been computed yet.",
@@ -210,12 +230,12 @@ def sweep_contour(
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
-    Columns: x, y (values, or positions in the plane that two experts span), point (id). ``value`` names the score of
-    the map, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the
-    name of a score and its required minimum; the column required has that score. The map is shaded where the
+    Columns: x, y (values, or positions in the plane through three models), point (id). ``value`` names the score or the
+    loss of the map, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required``
+    is the name of a score and its required minimum; the column required has that score. The map is shaded where the
     interpolated score is too low, and points whose score is too low are crosses.
     """
-    check_option("value", value, tuple(SCORES))
+    check_option("value", value, (*SCORES, *LOSSES))
     if value not in table:
         raise ChartError(f"sweep_contour draws {value!r}, which the table lacks")
     table = require_finite_rows(table, value, empty_reason="no point has this score")
@@ -224,10 +244,10 @@ def sweep_contour(
     points = _draw_points(table, value)
     failing = sweep_panels.failing_marks(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
     known_models = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
-    is_repeated = known_models.duplicated("kind")  # true for the second expert
+    repeats = known_models.groupby("kind").cumcount()  # 1 for the second expert
     shaded, pins = _shade_failing(table, required), series.pinned_marks(table, "x", "y", pinned, showlegend=False)
     fig = Drawing([_draw_map(table, value), *shaded, points, *failing, *pins, *sweep_panels.tie_rings(table, "y")])
-    fig.add_traces(_draw_known_model(known_models.iloc[[index]], second) for index, second in enumerate(is_repeated))
+    fig.add_traces(_draw_known_model(known_models.iloc[[index]], repeat) for index, repeat in enumerate(repeats))
     selected_rows = table[table["point"] == selected]
     if len(selected_rows):
         fig.add_trace(series.ring(selected_rows["x"], selected_rows["y"], "Chosen point"))
@@ -236,8 +256,10 @@ def sweep_contour(
         update(title={"text": safe_text(titles[index], 60)}, range=[min(ends), max(ends)], showgrid=False)
     notes, note_height = axes.make_note(note, 56)
     fig.update_layout(annotations=notes, plot_bgcolor=theme.PANEL)
-    best = describe_extreme(table.iloc[::-1], "score", HIGHEST_TEXT)
-    words = f"{SCORES[value]} at {plural(len(table), 'point')}: highest {best}. {clean_text(note, 300)}".strip()
+    is_loss = value in LOSSES
+    text = EXTREME_TEXT.format("real" if is_loss else "percent")
+    best = f"{'lowest' if is_loss else 'highest'} {describe_extreme(table.iloc[::-1], 'score', text, smallest=is_loss)}"
+    words = f"{VALUE_NAMES[value]} at {plural(len(table), 'point')}: {best}. {clean_text(note, 300)}".strip()
     return legends.add_legend(
         fig, words, 502 + note_height, zoom_key=value, left=66, right=30, below=56 + note_height, gap=26
     )
@@ -255,13 +277,15 @@ def _draw_map(table: pd.DataFrame, value: str) -> Trace:
     pad = 0 if high > low else 0.01
     common = _make_grid(table, value) | {
         "colorscale": theme.SEQUENTIAL, "zmin": low - pad, "zmax": high + pad, "hoverinfo": "skip",
-        "name": f"{SCORES[value]} score", "showlegend": False,
-        "colorbar": {"title": {"text": f"{SCORES[value]}<br>(%)"}, "tickformat": ".1~%", "thickness": 12},
+        "name": VALUE_NAMES[value], "showlegend": False, "reversescale": value in LOSSES,
+        "colorbar": {"title": {"text": VALUE_NAMES[value].replace(" (%)", "<br>(%)")}, "thickness": 12}
+        | ({} if value in LOSSES else {"tickformat": ".1~%"}),
     }  # fmt: skip
     if min(common["z"].shape) < 2:
         return heatmap(**common)
     lines = {"coloring": "heatmap", "showlabels": True,
-             "labelfont": {"size": theme.SMALL_SIZE, "color": theme.ON_LIGHT}, "labelformat": ".0%"}  # fmt: skip
+             "labelfont": {"size": theme.SMALL_SIZE, "color": theme.ON_LIGHT},
+             "labelformat": ".2g" if value in LOSSES else ".0%"}  # fmt: skip
     line = {"color": theme.tint(theme.INK, 0.55), "width": 1}
     return common | {"type": "contour", "contours": lines, "line": line, "ncontours": 9}
 
@@ -286,15 +310,16 @@ def _draw_points(table: pd.DataFrame, value: str) -> Trace:
         f"{position}{_scores_hover(value, detailed=False)}[<br>{{images:count}} images]{POINT_HOVER}",
         picks=("point",),
         formats=sweep_panels.TEXT_FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
-        meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},
+        meta={"columns": {VALUE_NAMES[value]: ((1 if value in LOSSES else 100) * table[value]).tolist()}},
     )  # fmt: skip
 
 
-def _draw_known_model(row: pd.DataFrame, is_repeated: bool) -> Trace:
-    """A known model, edged in white to be visible on every color; ``is_repeated``: its kind already has a mark."""
+def _draw_known_model(row: pd.DataFrame, repeat: int) -> Trace:
+    """A known model, edged in white to be visible on every color; ``repeat`` marks of its kind are there already."""
     mark_style = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"])
     name = legends.legend_name(row["label"].iloc[0])
-    mark_style = mark_style._replace(symbol="triangle-up" if is_repeated else mark_style.symbol.removesuffix("-open"))
+    symbols = (mark_style.symbol.removesuffix("-open"), *REPEATED_SYMBOLS)
+    mark_style = mark_style._replace(symbol=symbols[repeat % len(symbols)])
     return series.marks(
         row, "x", "y", mark_style, KNOWN_HOVER, size=13, marker={"line": {"color": theme.GROUND, "width": 2}},
         name=name, legendgroup=name, **series.NO_POINTER,

@@ -21,6 +21,8 @@ from viz.parts import axes, legends, series
 FAILING = theme.FAILING  # color of values below the requirement
 SELECTED_POINT = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the selected value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+LOSSES = {"loss_in": "In-domain loss", "loss_out": "Out-of-domain loss"}
+LOSS_COLUMNS = tuple(f"{loss}{end}" for loss in LOSSES for end in ("", "_low", "_high"))
 # Columns: whether a point meets the requirement, and the share of draws in which it does; the lead of the best point
 # over it with its interval, and whether it cannot be distinguished from the best.
 POINT_COLUMNS = ("meets", "certainty", "lead", "lead_low", "lead_high", "is_tie")

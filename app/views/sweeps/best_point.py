@@ -71,7 +71,9 @@ def pick_best(results: SweepResults, is_live: bool) -> BestPoint:
     requirement, averages, name = best_point.requirement, best_point.averages, best_point.point_name
     condition = requirement and (requirement.subject, requirement.at_least)
     comparison = _compare_points(results.sweep.id, tuple(results.points), name, column, condition, results, averages)
-    sentences = comparison.in_words(name_points(averages, sweeps.recipe_titles(results.sweep))).replace(" %", "%")
+    sentences = comparison.in_words(
+        name_points(averages, sweeps.recipe_titles(results.sweep)[: len(results.sweep.lines)])
+    ).replace(" %", "%")
     st.markdown(page_text.safe_text(sentences, 1000))
     if not comparison.others:
         return best_point

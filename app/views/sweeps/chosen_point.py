@@ -1,7 +1,4 @@
-"""The chosen point of a sweep: its scores, its run, and the positions of known models in a plane.
-
-The plane is pretrained + x · first task vector + y · second task vector, for two experts.
-"""
+"""The chosen point of a sweep: its scores, its run, and the positions of known models in a plane."""
 
 from __future__ import annotations
 
@@ -21,6 +18,8 @@ from app.widgets import page_parts, run_picker
 from app.widgets.jobs import refused_action, tray
 from app.widgets.panels import preview_panel
 from merging.base.errors import StoreError
+from merging.models.model_references import PRETRAINED
+from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import PLANE, NamedPoint
@@ -86,7 +85,8 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
             page_parts.draw_page_link(pages.MASKS, "Masks", "grid_on", run=run.id)
             run_picker.draw_recipe_button(run, "chosen")
         return
-    preview_panel.draw_preview(point.point.recipe, None, "sweeps")
+    recipe = point.point.merge or point.point.recipe
+    preview_panel.draw_preview(recipe, None, "sweeps")
     try:
         job = page_data.job_queue().get(point.run_id)
     except StoreError:
@@ -96,14 +96,13 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
         return
     if job is not None and job.error:
         tray.draw_job(job, "sweep")
-    if refused_action.draw_recipe_refusal(point.point.recipe, "point"):
+    if refused_action.draw_recipe_refusal(recipe, "point"):
         return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
         help=f"Stores the merged model and evaluates it on all images, including those of the {samples.scored_part()}.",
     )  # fmt: skip
     if clicked:
-        recipe = point.point.recipe
         page_data.job_queue().submit(replace(recipe, title=page_text.chain_title(recipe)))
         st.rerun()  # the whole page, so that the tray shows the job from now on
 
@@ -111,20 +110,22 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
 def list_known_models(results: SweepResults) -> list[KnownModel]:
     """Marks (label, x, y, kind) of the models at known positions in a plane; empty for other sweeps.
 
-    These are the pretrained model, both experts, and the merge of both by the sweep's recipe once it is computed.
+    These are the models that it goes through; in the plane of two experts' task vectors, also their merge by the
+    sweep's recipe once it is computed.
     """
-    if results.sweep.kind != PLANE:
+    sweep = results.sweep
+    if sweep.kind != PLANE:
         return []
-    first, second = (axis.target for axis in results.sweep.axes)
-    marks: list[KnownModel] = [
-        ("Pretrained", 0.0, 0.0, "pretrained"),
-        (f"Expert {first}", 1.0, 0.0, "individual"),
-        (f"Expert {second}", 0.0, 1.0, "individual"),
+    kinds = [
+        "merge" if isinstance(model, Recipe) else "pretrained" if model == PRETRAINED else "individual"
+        for model in sweep.list_models(0)
     ]
+    corners = zip(sweeps.model_names(sweep), ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), kinds, strict=True)
+    marks: list[KnownModel] = [(f"{'Expert ' * (kind == 'individual')}{name}", *at, kind) for name, at, kind in corners]
     merge = _find_merge_point(results)
     if merge is not None and (position := merge.notes.get("at")):
-        title = sweeps.recipe_titles(results.sweep)[0]  # a plane has one recipe
-        marks.append((f"Merge: {title}", position[first], position[second], "merge"))
+        title = sweeps.recipe_titles(sweep)[0]
+        marks.append((f"Merge: {title}", *(position[name] for name in sweep.through[1:]), "merge"))
     return marks
 
 
@@ -139,8 +140,9 @@ def off_plane_in_words(results: SweepResults) -> str:
     merge = _find_merge_point(results)
     if merge is None or not merge.notes:
         return ""
+    own = merge.scores[merge.scores["task"].isin(results.sweep.through)]
     return (
-        "The mark is the point of the plane nearest to the recipe's merge of these two experts; "
+        "The mark of the merge is the point of the plane nearest to the recipe's merge of these two experts; "
         f"{percent(merge.notes['off_plane'])} of the length of the merge's change is off the plane. The merge scores "
-        f"{percent(float(merge.scores['accuracy'].mean()))} on the two tasks."
+        f"{percent(float(own['accuracy'].mean()))} on the two tasks."
     )

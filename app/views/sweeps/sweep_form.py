@@ -9,22 +9,34 @@ from typing import Any
 import streamlit as st
 
 from app import page_text
-from app.reading import page_data, samples
+from app.reading import expert_names, page_data, samples
 from app.reading.recipes import list_offered_recipes
 from app.session import view_state
 from app.widgets.jobs import sweep_status
 from merging.base.errors import MergingError
 from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
+from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.sweep import AXIS_KINDS, LINE, MAX_RECIPES, PLANE, VALUES, Axis, Sweep, with_absolute_paths
+from merging.study.sweeps.sweep import (
+    AXIS_KINDS,
+    LINE,
+    MAX_RECIPES,
+    MERGED,
+    MODEL_COUNTS,
+    PLANE,
+    VALUES,
+    Axis,
+    Sweep,
+    with_absolute_paths,
+)
 from viz.figure_text import clean_text
 
 CHOOSING, REPORTING = SPLITS  # the halves of each test set
-KIND_LABELS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
+KIND_LABELS = {VALUES: "values in the chain", LINE: "line through two models", PLANE: "plane through three models"}
 DEFAULT_PRESETS = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 REPORTING_CAUTION = (
     "These points are evaluated on the {}. If you choose a value by these points, and then report its accuracy on the "
@@ -37,8 +49,7 @@ OTHER_NETWORKS_NOTE = (
     "`mergescope sweep RUN --vary ties.scaling=0.3:1.0:0.1`. See docs/evaluator.md."
 )
 KINDS_HELP = (
-    "Parameters of the recipe, or the straight line from the pretrained model through each merged model and beyond, or "
-    "the plane spanned by the task vectors of two experts."
+    "Parameters of the recipe, or the straight line through two models and beyond, or the plane through three models."
 )
 PERSIST_STATE: Any = "session"  # widgets then retain their values while other pages are open
 VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
@@ -52,7 +63,7 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
         st.caption(OTHER_NETWORKS_NOTE.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
-            recipes, kind, sweep_axes = _draw_recipes(offered_recipes)
+            recipes, kind, sweep_axes, through = _draw_recipes(offered_recipes)
         with st.container():
             split, images, seed, title = _draw_images()
     if split != CHOOSING:
@@ -64,7 +75,7 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
         new_sweep = Sweep(
             recipes=tuple(with_absolute_paths(recipe, Path.cwd()) for recipe in recipes), axes=sweep_axes, kind=kind,
             split=split,
-            images=images, seed=seed, title=title,
+            images=images, seed=seed, title=title, through=through,
         )  # fmt: skip
         sweep_status.draw_start(
             new_sweep, ("Start the sweep", "Show the sweep"), lambda: view_state.pick_sweep(new_sweep.id)
@@ -79,8 +90,10 @@ def make_reporting_caution() -> str:
     return REPORTING_CAUTION.format(samples.scored_part(), advice)
 
 
-def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
-    """Draw pickers of the recipes, the kind of the sweep and its axes; returns them."""
+def _draw_recipes(
+    offered_recipes: Mapping[str, tuple[str, Recipe]],
+) -> tuple[list[Recipe], str, tuple[Axis, ...], tuple[str, ...]]:
+    """Draw pickers of the recipes, the kind, the axes and the models of the sweep; returns them in this order."""
     recipe_keys = st.multiselect(
         "Recipes",
         list(offered_recipes),
@@ -92,7 +105,7 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
         placeholder="Choose at least one recipe",
         help="The recipe on the Merge page, stored runs and presets. Several are compared along one axis.",
     )
-    recipes = [offered_recipes[key][1] for key in recipe_keys]
+    labels, recipes = [offered_recipes[key][0] for key in recipe_keys], [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
         AXIS_KINDS,
@@ -103,7 +116,32 @@ def _draw_recipes(offered_recipes: Mapping[str, tuple[str, Recipe]]) -> tuple[li
         required=True,
         help=KINDS_HELP,
     )
-    return recipes, kind, _draw_axes(kind, recipes) if recipes else ()
+    through: tuple[str, ...] = ()
+    if kind != VALUES and recipes:
+        recipes, through = _pick_models(kind, recipes, labels)
+    return recipes, kind, _draw_axes(kind, recipes) if recipes else (), through
+
+
+def _pick_models(kind: str, recipes: Sequence[Recipe], labels: Sequence[str]) -> tuple[list[Recipe], tuple[str, ...]]:
+    """Draw the picker of the models of a line or a plane; returns the recipes that it needs, and the models' names."""
+    names = {PRETRAINED: "Pretrained"}
+    shared = [dict(recipe.experts) for recipe in recipes]  # the first recipe in use names the experts
+    shared_names = [name for name, file in shared[0].items() if all(other.get(name) == file for other in shared)]
+    names |= {name: f"Expert {expert_names.expert_name(name)}" for name in shared_names}
+    merges = {f"{MERGED} {number}": recipe for number, recipe in enumerate(recipes, 1)}
+    names |= {name: f"Merge: {label}" for name, label in zip(merges, labels, strict=True)}
+    count = MODEL_COUNTS[kind]
+    chosen = st.multiselect(
+        "Models", names, list(names)[:3] if kind == PLANE else None, max_selections=count,
+        format_func=lambda name: clean_text(names[name], 80), key=f"sweep_models_{kind}", persist_state=PERSIST_STATE,
+        placeholder="From the pretrained model to each merge" if kind == LINE else f"Choose {count} models",
+        help="In order: the first is at 0, each other one at 1 of its axis.",
+    )  # fmt: skip
+    if not chosen:
+        return list(recipes), ()
+    used = [name for name in merges if name in chosen]
+    renamed = {name: MERGED if number == 1 else f"{MERGED} {number}" for number, name in enumerate(used, 1)}
+    return [merges[name] for name in used] or [recipes[0]], tuple(renamed.get(name, name) for name in chosen)
 
 
 def _draw_images() -> tuple[str, int, int, str]:
@@ -132,13 +170,10 @@ def _draw_images() -> tuple[str, int, int, str]:
 def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
     """Draw the pickers of the axes; returns the axes with their typed values."""
     if kind == LINE:
-        return (Axis("alpha", _pick_values("alpha", "Interpolation coefficients", axes.ALPHA)),)
+        return (Axis("alpha", _pick_values("alpha", "Interpolation coefficients", axes.POSITION)),)
     if kind == PLANE:
-        names = [name for name, _ in recipes[0].experts]
-        pair = st.multiselect(
-            "Two experts", names, names[:2], max_selections=2, key="sweep_pair", persist_state=PERSIST_STATE
-        )
-        return tuple(Axis(name, _pick_values(f"plane {name}", f"Coefficients of {name}", axes.LAMBDA)) for name in pair)
+        plane_values = _pick_values("plane", "Coefficients of both axes", axes.POSITION, axes.PLANE_VALUES)
+        return Axis("alpha", plane_values), Axis("beta", plane_values)
     targets = {target.name: target for target in axes.list_targets(recipes)}
     if not targets:
         st.info("These recipes have no numeric parameter in common. Choose fewer of them.")
@@ -157,10 +192,11 @@ def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
     return tuple(sweep_axes)
 
 
-def _pick_values(key: str, label: str, bound: Bound) -> tuple[float, ...]:
+def _pick_values(key: str, label: str, bound: Bound, proposed: Sequence[float] = ()) -> tuple[float, ...]:
     """Draw a text field for the values of an axis, which opens with about eleven proposed ones; returns the values."""
     typed_text = st.text_input(
-        clean_text(label, 80), axes.write_values(axes.propose_values(bound)), key=f"sweep_values {key}", max_chars=2000,
+        clean_text(label, 80), axes.write_values(proposed or axes.propose_values(bound)), key=f"sweep_values {key}",
+        max_chars=2000,
         persist_state=PERSIST_STATE, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
     )  # fmt: skip
     try:

@@ -25,12 +25,22 @@ from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps import sweep_target as axes
+from merging.study.sweeps.point_losses import explain_barriers, list_barriers
 from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
 from merging.tasks.queue.job_records import Job
+from viz.figure_text import clean_text
+from viz.parts.sweep_panels import LOSSES
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
 # Label in links -> column.
 SCORE_COLUMNS = {"H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}
+LOSS_COLUMNS = {name.lower(): column for column, name in LOSSES.items()}
+BARRIERS_QUESTION = "Is there a barrier of the loss between two models?"
+BARRIER_NOTE = (
+    "The barrier is max over t of L(t) − (1 − t)·L(0) − t·L(1), over the computed points between two models (Frankle "
+    "et al., 2020; Entezari et al., 2022): 0 if the loss nowhere rises above the straight line between its ends. L is "
+    "the mean over tasks of the cross-entropy of the zero-shot heads. {}"
+)
 EXPERT_COUNT_CAUTION = (
     "In domain, a merge of some of the experts is evaluated only on the tasks of these, so averages at different "
     "numbers of experts are over different tasks. Tasks of experts that are left out are in neither average."
@@ -66,6 +76,8 @@ def _draw_sweep_now(sweep: Sweep, stored_runs: Sequence[Run]) -> None:
         _draw_lines(results, best_point, point_name)
     else:
         _draw_map(results, best_point, point_name)
+    if sweep.kind != VALUES:
+        _draw_barriers(results)
     chosen_point.draw_panel(results, best_point, point_name, stored_runs)
     _draw_tasks(results, best_point, point_name)
     _draw_table(results, best_point)
@@ -115,8 +127,9 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
     chart_view.draw_chart(
         "sweep_lines", best_point.averages, name=f"sweep_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_lines"),
-        title=results.sweep.labels[0], values=list(results.sweep.axes[0].values), lines=_list_line_ids(results),
-        selected=point_name, required=best_point.required_value, note=sweeps.images_note(results) + best_point.note,
+        title=sweeps.axis_labels(results.sweep)[0], values=list(results.sweep.axes[0].values), selected=point_name,
+        lines=_list_line_ids(results), required=best_point.required_value,
+        note=sweeps.images_note(results) + best_point.note,
         sources=[results.sweep],
         caption=EXPERT_COUNT_CAUTION if is_expert_count else "",
         claims=paper_line.claims_in_words(f"sweeps/{target}"),
@@ -126,14 +139,14 @@ def _draw_lines(results: SweepResults, best_point: BestPoint, point_name: str) -
 def _draw_map(results: SweepResults, best_point: BestPoint, point_name: str) -> None:
     """Draw a map of one score over both axes."""
     chart_view.draw_question("sweep_contour")
-    score = "in_domain"  # of a plane, which has no tasks out of domain
-    if results.sweep.kind != PLANE:
-        score = SCORE_COLUMNS[page_parts.pick_button("Score", SCORE_COLUMNS, address.SCORE)]
+    columns = SCORE_COLUMNS if results.sweep.kind == VALUES else SCORE_COLUMNS | LOSS_COLUMNS
+    columns = {name: column for name, column in columns.items() if best_point.averages[column].notna().any()}
+    score = columns[page_parts.pick_button("Score", columns, address.SCORE)]
     first, second = results.sweep.axes
     chart_view.draw_chart(
         "sweep_contour", best_point.averages, name=f"sweep_{results.sweep.id}", question_drawn=True,
         on_click=lambda: _choose_clicked_point("sweep_contour"), value=score,
-        titles=results.sweep.labels,
+        titles=sweeps.axis_labels(results.sweep),
         values=(list(first.values), list(second.values)), marks=chosen_point.list_known_models(results),
         selected=point_name,
         required=best_point.required_value, note=sweeps.images_note(results) + best_point.note, sources=[results.sweep],
@@ -145,18 +158,19 @@ def _draw_tasks(results: SweepResults, best_point: BestPoint, point_name: str) -
     """Draw every task along the first axis; for a map, in the row of the chosen point."""
     is_map = len(results.sweep.axes) == 2
     rows = results.tasks_at_same_y(point_name) if is_map else results.tasks
-    axis_label, caption, note = results.sweep.labels[0], "", sweeps.images_note(results) + best_point.note
+    axis_labels, caption, note = sweeps.axis_labels(results.sweep), "", sweeps.images_note(results) + best_point.note
     if best_point.requirement is not None:
         requirement_table = best_point.averages.drop_duplicates("point").set_index("point")
         rows = rows.assign(**{name: rows["point"].map(requirement_table[name]) for name in ("meets", "certainty")})
     if is_map:
         y = float(results.scores[point_name]["y"])
-        caption = f"With {page_text.safe_text(results.sweep.labels[1], 60)} at {y:g}, as for the chosen point."
+        caption = f"With {page_text.safe_text(axis_labels[1], 60)} at {y:g}, as for the chosen point."
     chart_view.draw_chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}",
         on_click=lambda: _choose_clicked_point("sweep_tasks"),
-        title=axis_label, values=list(results.sweep.axes[0].values), lines=_list_line_ids(results), selected=point_name,
-        required=best_point.required_value, note=f"{note} In-domain tasks are in bold.", caption=caption,
+        title=axis_labels[0], values=list(results.sweep.axes[0].values), lines=_list_line_ids(results),
+        selected=point_name, required=best_point.required_value, note=f"{note} In-domain tasks are in bold.",
+        caption=caption,
         sources=[results.sweep],
     )  # fmt: skip
 
@@ -174,7 +188,7 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
         rows = best_point.averages[[*columns, "n_in", "n_out", *required, *compared, "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score", *required[1:], *compared[:3]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
-        names = dict(zip("xy", results.sweep.labels, strict=False)) | {
+        names = dict(zip("xy", sweeps.axis_labels(results.sweep), strict=False)) | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
             "meets": "Meets the bound", "certainty": "In resamples (%)", "lead": "Lead",
@@ -183,9 +197,34 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
         page_parts.draw_table(rows, "Scores of every point", names, "auto")
 
 
+def _draw_barriers(results: SweepResults) -> None:
+    """Draw the barriers between every two models as a table."""
+    barriers = list_barriers(results.sweep, results.averages)
+    if barriers.empty:
+        if results.complete:
+            st.caption(explain_barriers(results.sweep))
+        return
+    st.header(BARRIERS_QUESTION, anchor=False)
+    names = {line: [clean_text(name, 60) for name in sweeps.model_names(results.sweep, line)]
+             for line in results.sweep.lines}  # fmt: skip
+    domains = {column: name for name, column in LOSS_COLUMNS.items()}
+    rows = barriers.assign(
+        start=[names[line][first] for line, first in zip(barriers["line"], barriers["first"], strict=True)],
+        end=[names[line][second] for line, second in zip(barriers["line"], barriers["second"], strict=True)],
+        loss=barriers["loss"].map(domains),
+    )
+    number = st.column_config.NumberColumn
+    columns = {
+        "start": "From", "end": "To", "loss": "Of", "height": number("Barrier", format="%.3f"),
+        "at": number("At t", format="%.3f"), "points": "Points",
+    }  # fmt: skip
+    page_parts.draw_table(rows[list(columns)], "Barriers between models", columns)
+    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explain_barriers(results.sweep)}")
+
+
 def _list_line_ids(results: SweepResults) -> list[str]:
     """The ids of the lines in the charts: the positions of the recipes."""
-    return [str(line) for line in range(len(results.sweep.recipes))]
+    return [str(line) for line in results.sweep.lines]
 
 
 def _choose_clicked_point(key: str) -> None:

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 @argument(
     "what",
     help="drift, layer_drift, ablation, put_back, first_order, features, tsne, along_steps, modules, "
-    "depths, feature_bank, merge_path, robustness or robustness_choosing of a run; features_in_domain, tsne_in_domain "
-    "or merge_path_in_domain, with the images of the experts' tasks; signs, pairs, robustness_references or "
-    "robustness_references_choosing of its experts; joint_tsne or joint_tsne_in_domain of up to six "
-    "runs together; exemplars, drm_ablations, task_counts or method_times of the benchmark; separate several by commas",
+    "depths, feature_bank, merge_path, robustness, robustness_choosing or spectra of a run; features_in_domain, "
+    "tsne_in_domain or merge_path_in_domain, with the images of the experts' tasks; signs, pairs, model_map, "
+    "robustness_references or robustness_references_choosing of its experts; joint_tsne or joint_tsne_in_domain of up "
+    "to six runs together, cka of two; exemplars, drm_ablations, task_counts or method_times of the benchmark; "
+    "separate several by commas",
 )
 @argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or at least their first six digits")
 @layer_inputs_option

@@ -49,7 +49,8 @@ class SweepOptions:
     recipes: Sequence[str]
     vary: Sequence[str]
     line: str | None  # None without --line, "" for the default values
-    plane: str | None
+    plane: str | None  # likewise
+    through: str
     subsets: bool
     split: str
     images: int | None  # None without --images
@@ -65,8 +66,15 @@ class SweepOptions:
     metavar="WHAT=VALUES",
     help="such as lwptv.prune_ratio=0:1:0.1 or experts=2,4,8; repeat it for a plane of two values",
 )
-@option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from pretrained (0) to the merge (1)")
-@option("--plane", metavar="A,B", help="coefficients of two experts, on the values of --vary A=, B=")
+@option("--line", is_flag=False, flag_value="", metavar="[VALUES]", help="from one model (0) to another one (1)")
+@option("--plane", is_flag=False, flag_value="", metavar="[VALUES]", help="from one model (0) to two others (1)")
+@option(
+    "--through",
+    default="",
+    metavar="A,B[,C]",
+    help="the models of the line or plane: pretrained, an expert, or merged, the merge of the recipe ('merged 2' of "
+    "the second one); without it a line goes from pretrained to the merge of each recipe",
+)
 @option("--subsets", is_flag=True, help="every subset of the experts; of more than eight, prefixes of seeded orders")
 @option("--split", default="choosing", show_default=True, help="choosing or reporting")
 @option("--images", type=int, help="images of each task, 0 for all; by default 128, of --subsets 64")
@@ -274,7 +282,7 @@ def _print_sweep(
         }))  # fmt: skip
         return
     print(format_points(sweep, means))
-    names = name_points(means, [recipe.title or recipe.text() for recipe in sweep.recipes])
+    names = name_points(means, [_name_line(sweep, line) for line in sweep.lines])
     if requirement is not None:
         row = means[means["point"] == point].iloc[0]
         score = percent_with_interval(row["required"], row["required_low"], row["required_high"])
@@ -284,6 +292,28 @@ def _print_sweep(
         print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
     if is_met:
         print(f"{comparison.in_words(names)}")
+    for sentence in _describe_barriers(sweep, means):
+        print(sentence)
+
+
+def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
+    """A sentence for each barrier between two models of a line or a plane, and one on them; none for other sweeps."""
+    from merging.recipes.recipe import Recipe
+    from merging.study.sweeps.point_losses import LOSS_MEANS, explain_barriers, list_barriers
+
+    domains = dict(zip(LOSS_MEANS, ("in domain", "out of domain"), strict=True))
+    sentences = []
+    for row in list_barriers(sweep, means).to_dict("records") if sweep.has_losses else []:
+        models = sweep.list_models(row["line"])
+        first, second = (
+            model.title or model.text() if isinstance(model := models[index], Recipe) else model
+            for index in (row["first"], row["second"])
+        )
+        sentences.append(
+            f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}, at "
+            f"{row['at']:g} of the way ({row['points']} points)."
+        )
+    return [*sentences, explain_barriers(sweep)] if sweep.has_losses else []
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
@@ -296,7 +326,7 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
     if options.subsets:
-        if len(recipes) > 1 or options.vary or options.line is not None or options.plane:
+        if len(recipes) > 1 or options.vary or options.line is not None or options.plane is not None:
             raise UsageError(["--subsets takes one recipe, and no --vary, --line or --plane."])
         images = subsets.DEFAULT_IMAGES if options.images is None else options.images
         return subsets.plan_subsets(recipes[0], images, options.seed, options.split, title=options.title)
@@ -304,13 +334,11 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     sweep_axes = tuple(Axis(target.strip(), axes.parse_values(values, target)) for target, _, values in axis_texts)
     kind = VALUES
     if options.line is not None:
-        text = options.line or axes.write_values(axes.propose_values(axes.ALPHA))
+        text = options.line or axes.write_values(axes.propose_values(axes.POSITION))
         kind, sweep_axes = LINE, (Axis("alpha", axes.parse_values(text, "alpha")),)
-    elif options.plane:
-        axes_by_target = {axis.target: axis for axis in sweep_axes}
-        names = [name.strip() for name in options.plane.split(",")]
-        kind = PLANE
-        sweep_axes = tuple(axes_by_target.get(name) or Axis(name, axes.propose_values(axes.LAMBDA)) for name in names)
+    elif options.plane is not None:
+        plane_values = axes.parse_values(options.plane, "--plane") if options.plane else axes.PLANE_VALUES
+        kind, sweep_axes = PLANE, tuple(Axis(name, plane_values) for name in ("alpha", "beta"))
     return Sweep(
         recipes=recipes,
         axes=sweep_axes,
@@ -319,7 +347,14 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         images=DEFAULT_IMAGES if options.images is None else options.images,
         seed=options.seed,
         title=options.title,
+        through=tuple(name.strip() for name in options.through.split(",") if name.strip()),
     )
+
+
+def _name_line(sweep: Sweep, line: int) -> str:
+    """The name of a curve: its recipe, or the models that it goes through."""
+    recipe = sweep.recipes[line]
+    return ", ".join(sweep.through) or recipe.title or recipe.text()
 
 
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
@@ -331,14 +366,13 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
         ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
     ]
     for row in rows.to_dict("records"):
-        recipe = sweep.recipes[int(row["line"])]  # the number of the recipe; x and y are the values on the axes
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if math.isnan(row["h_score"]) else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *device))
+        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *images, *device))
     if count_heads:
         return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]

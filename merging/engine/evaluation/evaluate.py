@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -99,21 +99,33 @@ def evaluate_answers(
     context: Context = QUIET,
     modules: Modules | None = None,
     stored_features: StoredFeatures | None = None,
+    inspect: Inspect | None = None,
 ) -> Evaluation:
-    """The scores of ``evaluate``, with the answers. Raises Cancelled."""
+    """The scores of ``evaluate``, with the answers; ``inspect`` gets every prediction. Raises Cancelled."""
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
     evaluated = [EvaluatedModel("", model, keys, modules, stored_features)]
-    return evaluate_models(evaluated, benchmark, splits, context)
+    return evaluate_models(evaluated, benchmark, splits, context, inspect)
 
 
 def evaluate_models(
-    models: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str] = SPLITS, context: Context = QUIET
+    models: Sequence[EvaluatedModel],
+    benchmark: Benchmark,
+    splits: Sequence[str] = SPLITS,
+    context: Context = QUIET,
+    inspect: Inspect | None = None,
 ) -> Evaluation:
-    """The evaluation of one model without a name, or of the models of ``list_task_models``. Raises Cancelled."""
+    """The evaluation of one model without a name, or of the models of ``list_task_models``. Raises Cancelled.
+
+    ``inspect`` gets every prediction with its features, again if the device runs out of memory.
+    """
 
     def predict_on(device: torch.device) -> list[SplitPrediction]:
-        predictions = predict_splits(models, benchmark, splits, context.on_device(device))
-        return [prediction.without_features() for prediction in predictions]
+        predictions = []
+        for prediction in predict_splits(models, benchmark, splits, context.on_device(device)):
+            if inspect is not None:
+                inspect(prediction)
+            predictions.append(prediction.without_features())
+        return predictions
 
     predictions, oom_warnings = retry_on_oom(choose_device(context.device), predict_on)
     for sentence in oom_warnings:
@@ -186,6 +198,9 @@ class SplitPrediction:
     def n(self) -> int:
         """Number of images."""
         return len(self.labels)
+
+
+Inspect = Callable[[SplitPrediction], None]
 
 
 def list_task_models(

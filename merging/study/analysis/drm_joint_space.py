@@ -80,7 +80,7 @@ class JointSpace:
 
     def truncate(self, rank_tol: float) -> JointSpace:
         """The space with only the directions whose singular value exceeds ``rank_tol`` times the largest (DRM)."""
-        rank = effective_rank(self.values, rank_tol)
+        rank = count_directions(self.values, rank_tol)
         entries = self.entries[:, :rank]
         return replace(self, basis=self.basis[:, :rank], values=self.values[:rank], entries=entries)
 
@@ -110,7 +110,7 @@ def compute_joint_space(
     return JointSpace(tuple(experts), vertical, basis, values, entries)
 
 
-def effective_rank(values: Tensor, rank_tol: float) -> int:
+def count_directions(values: Tensor, rank_tol: float) -> int:
     """The number of singular ``values`` (r,), descending, above ``rank_tol`` times the largest."""
     return int((values > rank_tol * values[:1]).sum().cpu())
 
@@ -150,7 +150,7 @@ def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
     """
     values = space.values.cpu().numpy()
     squares = values**2
-    kept = np.arange(len(values)) < effective_rank(space.values, rank_tol)
+    kept = np.arange(len(values)) < count_directions(space.values, rank_tol)
     largest, total = max(values.max(initial=0.0), np.finfo(float).tiny), max(squares.sum(), np.finfo(float).tiny)
     return pd.DataFrame(
         {

@@ -16,7 +16,8 @@ class Measurement:
 
     ``compute`` is "module:function", imported on first use, since some modules take seconds to load. ``trial`` is the
     function that computes one trial, if the measurement consists of trials. ``is_timed``: the results are times, which
-    differ from one measurement to the next, so every request measures again.
+    differ from one measurement to the next, so every request measures again. ``grows``: they are of all runs that are
+    stored at the time, so every request measures again, too.
     """
 
     key: str
@@ -25,10 +26,16 @@ class Measurement:
     version: int = 1  # raised whenever results change
     subject: SubjectKind = SubjectKind.RUN
     is_timed: bool = False
+    grows: bool = False
     seconds: float = 20.0  # estimated on two cores; used until a stored measurement has its time
     trial: str = ""
     run_table: str = ""  # the table of a run without which it cannot be measured
     any_network: bool = False  # whether it reads only weights or files of layer inputs, and runs no towers
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether every request measures again and replaces what is stored."""
+        return self.is_timed or self.grows
 
 
 MEASUREMENTS = {
@@ -87,6 +94,28 @@ MEASUREMENTS = {
             "Features along the merge, in domain",
             "merging.study.measurements.merge_path:measure_merge_path_in_domain",
             seconds=40.0,
+        ),
+        Measurement(
+            "model_map",
+            "Map of models",
+            "merging.study.weight_space.model_map:measure_model_map",
+            subject=SubjectKind.EXPERTS,
+            grows=True,
+            seconds=300.0,
+            any_network=True,
+        ),
+        Measurement(
+            "spectra",
+            "Spectra of matrices",
+            "merging.study.weight_space.matrix_spectra:measure_spectra",
+            any_network=True,
+        ),
+        Measurement(
+            "cka",
+            "Similarity of features by depth",
+            "merging.study.weight_space.feature_similarity:measure_similarity",
+            subject=SubjectKind.RUNS,
+            seconds=30.0,
         ),
         Measurement(
             "put_back",

@@ -150,10 +150,10 @@ def _build_task_rows(
         for batch in images.split(limit_batch(HEAD_BATCH, expert_encoder.architecture, expert_encoder.device)):
             inputs = move_tensor(batch, expert_encoder.device, batch.dtype)
             drifting = [
-                _tokens_by_depth(encoder, inputs, embed if name == MERGED else None)
+                tokens_by_depth(encoder, inputs, embed if name == MERGED else None)
                 for name, encoder in compared.items()
             ]
-            by_depth = zip(_tokens_by_depth(expert_encoder, inputs), *drifting, strict=True)
+            by_depth = zip(tokens_by_depth(expert_encoder, inputs), *drifting, strict=True)
             for position, (reference, *drifted) in enumerate(by_depth):
                 for model, tokens in enumerate(drifted):
                     sums[model, position] += _sum_distances(tokens, reference)
@@ -169,7 +169,7 @@ def _build_task_rows(
     return pd.DataFrame(rows, columns=["task", "model", "place", "position", "token", "cosine", "l1", "n"])
 
 
-def _tokens_by_depth(
+def tokens_by_depth(
     encoder: Encoder, images: Tensor, embed: Callable[[Tensor], Tensor] | None = None
 ) -> Iterator[Tensor]:
     """Tokens (n, tokens, width) after the stem and after each block, then the embedding as one token (n, 1, d)."""

@@ -11,7 +11,7 @@ from merging.base.errors import StoreError
 from merging.base.text import first_few
 from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, Correctness, compare_with_one
 from merging.study.sweeps.points import Point, PointSample, SampledBenchmark
-from merging.study.sweeps.sweep import PLANE, Sweep
+from merging.study.sweeps.sweep import LINE, VALUES, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +108,9 @@ def compare_with_best(
     """
     column = "in_domain" if averages[column].isna().all() else column
     row = averages[averages["point"] == best].iloc[0]
-    has_defaults = (averages["line"] == row["line"]) & (sweep.kind != PLANE)
+    has_defaults = (averages["line"] == row["line"]) & (
+        sweep.kind == VALUES or (sweep.kind == LINE and not sweep.through)
+    )
     for axis, bound in zip("xy", sweep.bounds, strict=False):
         has_defaults &= (averages[axis] - float("nan" if bound.default is None else bound.default)).abs() < 1e-9
     default = str(next(iter(averages.loc[has_defaults, "point"]), ""))

@@ -38,7 +38,7 @@ class KnownPoints:
             locations, runs = points.point_results(self._store).list_locations(), self._identify_runs()
             has_changed = False
             for planned_point in self.planned:
-                source: object = locations.get(planned_point.name) or runs.get(planned_point.run_id)
+                source: object = locations.get(planned_point.name) or runs.get(planned_point.stored_run_id)
                 if source != self._sources.get(planned_point.name):
                     has_changed = True
                     self._read_point(planned_point, source)
@@ -54,7 +54,7 @@ class KnownPoints:
         point = points.find_point(self._store, planned_point.name) if isinstance(source, ResultLocation) else None
         if point is None and source is not None:
             point = points.read_point_of_run(
-                self._store, planned_point.run_id, planned_point.name, self._benchmark, self._sample
+                self._store, planned_point.stored_run_id, planned_point.name, self._benchmark, self._sample
             )
         self._sources[planned_point.name] = source
         self._points.pop(planned_point.name, None)
@@ -69,7 +69,7 @@ class KnownPoints:
         if self._sample.images:  # the scores of runs are of all images, not of a sample
             return {}
         stored = self._store.list_ids()
-        run_ids = {planned_point.run_id for planned_point in self.planned if planned_point.run_id in stored}
+        run_ids = {one.stored_run_id for one in self.planned if one.stored_run_id in stored}
         return {run_id: [_copy_identity(run) for run in self._store.list_copies(run_id)] for run_id in run_ids}
 
 
@@ -88,7 +88,8 @@ def list_absent(
         for planned_point in planned
         if planned_point.name not in locations
         and (
-            planned_point.run_id not in runs
-            or points.read_point_of_run(store, planned_point.run_id, planned_point.name, benchmark, sample) is None
+            planned_point.stored_run_id not in runs
+            or points.read_point_of_run(store, planned_point.stored_run_id, planned_point.name, benchmark, sample)
+            is None
         )
     ]

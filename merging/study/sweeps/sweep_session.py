@@ -1,7 +1,7 @@
 """Computes sweeps point by point; data that points share stay in memory and are computed once.
 
-A plan is the list of a sweep's points with their names. In a sweep of kind "line" the points interpolate between the
-pretrained model and a recipe's merged model, which is the end of that line.
+A plan is the list of a sweep's points with their names. On lines and in planes the weights of models are combined; a
+model that a recipe merges is merged once.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ from merging.study.runs.run_store import Store
 from merging.study.sweeps import points
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.point_computation import STAGES, PointComputation, compute_points
+from merging.study.sweeps.point_losses import LossTable
 from merging.study.sweeps.points import Identity, Point, PointSample, SampledBenchmark
-from merging.study.sweeps.sweep import SUBSETS, NamedPoint, Sweep, SweepPoint
+from merging.study.sweeps.sweep import LINE, SUBSETS, Model, NamedPoint, Sweep, SweepPoint
 from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
 from merging.tasks.workers.workers import Workers
 
+MAX_MERGES = 3  # merged models in memory, as many as a plane goes through
 WHOLE_SWEEP = (0, 1)  # the share (0 of 1) that has all points
 
 
@@ -58,7 +60,7 @@ class SweepOutcome:
 
 @dataclass
 class SweepSession:
-    """The data that the points of a sweep share: open checkpoints, exemplars, images, heads, a line's merged model."""
+    """The data that the points of a sweep share: open checkpoints, exemplars, images, heads, merged models."""
 
     benchmark: Benchmark
     sample: PointSample
@@ -69,7 +71,7 @@ class SweepSession:
     _captured_files: dict[tuple[Any, ...], CapturedFiles] = field(default_factory=dict)  # by ``_file_key``
     _digests_by_files: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # by ``_file_key``
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
-    _line_end: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # a line's recipe, merged model and warnings
+    _merges: dict[Recipe, tuple[Checkpoint, tuple[str, ...]]] = field(default_factory=dict)  # with their warnings
 
     def __post_init__(self) -> None:
         self.sample = self.sample.normalize_on(self.benchmark)
@@ -121,10 +123,21 @@ class SweepSession:
         opened = self.open_checkpoints(point.recipe)
         digests = self._digests(opened)
         run_id = opened.run_id(digests)
-        identity = _point_identity(point, digests, run_id)
+        identity = points.identify_merge(run_id)
+        if point.terms is not None:
+            parts = [(scale, self._digest_model(model, digests)) for scale, model in point.terms if scale != 0]
+            identity = _identify_sum(point.recipe, digests[PRETRAINED], parts)
+            run_id = "" if point.merge is None else self._digest_model(point.merge, digests)
         name = points.name_point(identity, self.benchmark, self.sample)
         # A point without values is the merge of a plane, which has notes that no run has.
-        return NamedPoint(point, name, run_id if identity[0] == "run" and point.values else "")
+        return NamedPoint(point, name, run_id if point.values else "")
+
+    def _digest_model(self, model: Model, digests: Mapping[str, str]) -> str:
+        """The digest of an expert, or the id of the run of a merge."""
+        if isinstance(model, str):
+            return digests[expert_key(model)]
+        opened = self.open_checkpoints(model)
+        return opened.run_id(self._digests(opened))
 
     def request(self, planned: NamedPoint) -> dict[str, Any]:
         """The request to a worker for a point."""
@@ -153,13 +166,17 @@ class SweepSession:
         merged = time.monotonic()
         context = replace(phases[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
+        losses = LossTable(self.sampled) if point.terms is not None else None
         if list(models) == [MERGED]:
             evaluation = evaluate_answers(
-                models[MERGED], self.sampled, splits=splits, tasks=tasks, modules=modules, context=context
-            )
+                models[MERGED], self.sampled, splits=splits, tasks=tasks, modules=modules, context=context,
+                inspect=None if losses is None else losses.note,
+            )  # fmt: skip
         else:
             evaluation = evaluate_models(list_task_models(models, self.sampled), self.sampled, splits, context)
         scores = points.add_predictions(evaluation)
+        if losses is not None:
+            scores = losses.add_to(scores)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         # One of the warnings says so if the device ran out of memory and the CPU computed the point.
         device = devices.describe_used_device(devices.choose_device(self.context.device), doubts)
@@ -180,15 +197,24 @@ class SweepSession:
                 with limit_to_one_thread():
                     facts["notes"] = fit_coefficients(opened, models[MERGED])
             return models
-        parts: dict[str, Checkpoint] = dict(opened.experts)
-        if any(name == MERGED for _, name in point.terms):
-            if self._line_end is None or self._line_end[0] != point.recipe:
-                models, warnings = self._merge_in_memory(opened, context)
-                self._line_end = point.recipe, models[MERGED], warnings
-            parts = {MERGED: self._line_end[1]}
-            doubts.extend(self._line_end[2])
-        terms = [(coefficient, parts[name]) for coefficient, name in point.terms]
+        terms = []
+        for coefficient, model in point.terms:
+            if coefficient != 0 and isinstance(model, str):
+                terms.append((coefficient, opened.experts[model]))
+            elif coefficient != 0 and isinstance(model, Recipe):
+                merged, warnings = self._find_merge(model, context)
+                doubts.extend(warnings)
+                terms.append((coefficient, merged))
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
+
+    def _find_merge(self, recipe: Recipe, context: Context) -> tuple[Checkpoint, tuple[str, ...]]:
+        """The merged model of a recipe, with its warnings; those of the last ``MAX_MERGES`` recipes stay in memory."""
+        if recipe not in self._merges:
+            while len(self._merges) >= MAX_MERGES:
+                self._merges.pop(next(iter(self._merges)))
+            models, warnings = self._merge_in_memory(self.open_checkpoints(recipe), context)
+            self._merges[recipe] = models[MERGED], warnings
+        return self._merges[recipe]
 
     def _merge_in_memory(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
         """The merged models in memory by task, or a single one as "merged", in the pretrained dtypes; and warnings."""
@@ -254,17 +280,10 @@ def _file_key(recipe: Recipe) -> tuple[Any, ...]:
     return recipe.pretrained, recipe.experts, recipe.data_files, *network_settings
 
 
-def _point_identity(point: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
-    """The identity of a point's model, from the digests of its files."""
-    if point.terms is None or point.terms == ((1.0, MERGED),):
-        return points.identify_merge(run_id)
-    parts = sorted(
-        (run_id if name == MERGED else digests[expert_key(name)], coefficient)
-        for coefficient, name in point.terms
-        if coefficient != 0
-    )
-    network_settings = [text for text in (point.recipe.activation, point.recipe.architecture) if text]
-    return ("weights", digests[PRETRAINED], parts, *network_settings)
+def _identify_sum(recipe: Recipe, pretrained: str, parts: Sequence[tuple[float, str]]) -> Identity:
+    """The identity of a sum of changes, from the pretrained model's digest and pairs of a coefficient and a digest."""
+    network_settings = [text for text in (recipe.activation, recipe.architecture) if text]
+    return ("sum", pretrained, sorted((digest, coefficient) for coefficient, digest in parts), *network_settings)
 
 
 def plan_sweep(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
@@ -307,7 +326,9 @@ def run_sweep(
     planned_points = drop_repeated(session.plan_sweep(sweep))[share[0] :: share[1]]
     known_points = KnownPoints(planned_points, store, benchmark, session.sample)
     stored_points = known_points.read_points()
-    missing = [planned_point for planned_point in planned_points if planned_point.name not in stored_points]
+    missing = [planned for planned in planned_points if planned.name not in stored_points]
+    if sweep.kind == LINE and len(sweep.recipes) > MAX_MERGES:  # else each point would merge its recipe again
+        missing.sort(key=lambda planned: planned.point.line)
     seen_warnings: set[str] = set()
 
     def warn_once(sentence: str) -> None:
@@ -317,10 +338,8 @@ def run_sweep(
 
     for doubt in list_sweep_doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    computation, point_context = (
-        PointComputation(session.compute, session.request, sweep.unit),
-        replace(context, warn=warn_once),
-    )
+    computation = PointComputation(session.compute, session.request, sweep.unit)
+    point_context = replace(context, warn=warn_once)
     try:
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:

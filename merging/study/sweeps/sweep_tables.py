@@ -17,6 +17,7 @@ from merging.study.runs.run_store import Store
 from merging.study.score_table import MEAN
 from merging.study.sweeps import points
 from merging.study.sweeps.known_points import list_absent
+from merging.study.sweeps.point_losses import LOSS, LOSS_COLUMNS, LOSS_ERROR, average_losses
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, drop_repeated, plan_sweep
@@ -129,7 +130,8 @@ def sweep_table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapp
 
 def table_columns(sweep: Sweep) -> list[str]:
     """The columns of ``sweep_table``."""
-    return [*points.SCORE_COLUMNS, "line", "point", "run", "device", *_value_columns(sweep), "in_domain"]
+    losses = (LOSS, LOSS_ERROR) if sweep.has_losses else ()
+    return [*points.SCORE_COLUMNS, "line", "point", "run", "device", *_value_columns(sweep), *losses, "in_domain"]
 
 
 def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
@@ -142,18 +144,23 @@ def sort_points(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
 
 def point_rows(sweep: Sweep, planned_point: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``sweep_table`` of one point, as plain rows."""
+    line, losses = planned_point.point.line, [()] * len(point.rows)
     merged_experts = _list_experts(planned_point)
-    all_experts = {name for name, _ in sweep.recipes[planned_point.point.line].experts}
+    all_experts = {name for name, _ in sweep.recipes[line].experts}
+    if sweep.has_losses:
+        losses = list(zip(*(point.table[name].tolist() for name in (LOSS, LOSS_ERROR)), strict=True))
+        merged_experts = sweep.list_experts(line)
+        all_experts = {name for recipe in sweep.recipes for name, _ in recipe.experts}
     identity = (
-        planned_point.point.line,
+        line,
         planned_point.name,
         planned_point.run_id,
         point.device,
         *planned_point.point.values,
     )
     return [
-        (*scores, *identity, scores[0] in merged_experts)
-        for scores in point.rows
+        (*scores, *identity, *loss, scores[0] in merged_experts)
+        for scores, loss in zip(point.rows, losses, strict=True)
         if scores[0] in merged_experts or scores[0] not in all_experts
     ]
 
@@ -203,7 +210,9 @@ def _list_experts(planned_point: NamedPoint) -> set[str]:
 
 def average_columns(sweep: Sweep) -> list[str]:
     """The columns of ``average_rows``."""
-    return ["line", *_value_columns(sweep), "point", "run", "split", "device", *AVERAGE_COLUMNS, *COUNT_COLUMNS]
+    losses = LOSS_COLUMNS if sweep.has_losses else ()
+    identity = ("line", *_value_columns(sweep), "point", "run", "split", "device")
+    return [*identity, *AVERAGE_COLUMNS, *COUNT_COLUMNS, *losses]
 
 
 def average_row(planned_point: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> PlainRow:
@@ -222,7 +231,9 @@ def average_row(planned_point: NamedPoint, point: Point, rows: Sequence[PlainRow
         rows[0][split],
         point.device,
     )
-    return (*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS)))
+    # The last columns are the loss and its error, and in_domain.
+    losses = () if planned_point.point.terms is None else average_losses((row[-1], *row[-3:-1]) for row in rows)
+    return (*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS)), *losses)
 
 
 def _value_columns(sweep: Sweep) -> str:
@@ -231,16 +242,20 @@ def _value_columns(sweep: Sweep) -> str:
 
 
 def average_rows(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each point of ``sweep_table``: means in and out of domain with intervals, H-score, counts."""
+    """A row for each point of ``sweep_table``: means in and out of domain with intervals, H-score, counts, losses."""
     import pandas as pd
 
     columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
-    values = (rows[name].tolist() for name in (*columns, "task", "accuracy", "n", "in_domain"))
+    loss_columns = [name for name in (LOSS, LOSS_ERROR) if name in rows]
+    values = [rows[name].tolist() for name in (*columns, "task", "accuracy", "n", "in_domain", *loss_columns)]
+    task_columns = 4 + len(loss_columns)
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in zip(*values, strict=True):
-        groups.setdefault(row[:-4], []).append(row[-4:])  # by point; task, accuracy, n, in_domain
+        groups.setdefault(row[:-task_columns], []).append(row[-task_columns:])  # by point
     averages = []
     for identity, tasks in groups.items():
         summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
-        averages.append((*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS))))
-    return pd.DataFrame(averages, columns=[*columns, *AVERAGE_COLUMNS, *COUNT_COLUMNS])
+        losses = average_losses(task[3:] for task in tasks) if loss_columns else ()
+        averages.append((*identity, *(getattr(summary, name) for name in (*AVERAGE_COLUMNS, *COUNT_COLUMNS)), *losses))
+    columns += [*AVERAGE_COLUMNS, *COUNT_COLUMNS, *(LOSS_COLUMNS if loss_columns else ())]
+    return pd.DataFrame(averages, columns=columns)

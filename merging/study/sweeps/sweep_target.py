@@ -23,15 +23,12 @@ NUMBER_KINDS = ("real", "integer")
 MAX_PROPOSED_STEPS = 16  # the most steps between proposed values
 MAX_VALUES = 201  # the most values along one axis
 MAX_SUBSET_EXPERTS = 27  # of the next larger team more than 1,000 subsets are measured, the most points of a sweep
-# The targets of lines and planes, which combine weights instead of varying recipes.
-ALPHA = Bound(
+# The position on a line or in a plane through models, which combines their weights instead of varying recipes.
+POSITION = Bound(
     kind="real", default=1.0, label="Interpolation", symbol=r"\alpha", low=-2.0, high=4.0, slider=(0.0, 1.5),
-    help="0 is the pretrained model, 1 the merged one; beyond 1 goes farther in the same direction.",
+    help="0 is the first model, 1 another one; beyond 1 goes farther in the same direction.",
 )  # fmt: skip
-LAMBDA = Bound(
-    kind="real", default=1.0, label="Coefficient", symbol=r"\lambda", low=-4.0, high=4.0, slider=(-0.5, 1.25),
-    help="The share of this expert's task vector that is added.",
-)  # fmt: skip
+PLANE_VALUES = tuple(index / 8 for index in range(-1, 10))  # eleven around both 0 and 1, where the models are
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import UNMERGED
 from merging.models.inspection.fit_check import check_fit
 from merging.study.runs.opened_recipe import OpenedRecipe
+from merging.tasks.context import QUIET, Context
+
+PIECE_SCALARS = 1 << 22  # scalars of all models together that are in memory at a time
 
 
 class CombinedCheckpoint(Checkpoint):
@@ -54,19 +59,31 @@ def fit_coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]
     The share is the norm of the merged model's change outside the plane over that of its whole change. Least squares
     over all scalars with a coefficient for each expert; sums are in float64.
     """
-    names, base = list(opened.experts), opened.pretrained
-    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
-    products = torch.zeros(len(names), dtype=torch.float64)
-    squared = 0.0
-    for name in base.infos:
-        if not base.infos[name].dtype.is_floating_point:
-            continue
-        pretrained = base.read(name).double().reshape(-1)
-        vectors = torch.stack([part.read(name).double().reshape(-1) - pretrained for part in opened.experts.values()])
-        change = merged.read(name).double().reshape(-1) - pretrained
-        gram += vectors @ vectors.T
-        products += vectors @ change
-        squared += float(change @ change)
-    solution = torch.linalg.lstsq(gram, products, driver="gelsd").solution
+    gram, _ = sum_products(opened.pretrained, [*opened.experts.values(), merged], QUIET)
+    products, squared = gram[:-1, -1], gram[-1, -1]
+    solution = np.linalg.lstsq(gram[:-1, :-1], products, rcond=None)[0]
     off_plane = max(0.0, squared - float(solution @ products)) / squared if squared else 0.0
-    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off_plane**0.5}
+    return {"at": dict(zip(opened.experts, solution.tolist(), strict=True)), "off_plane": float(off_plane**0.5)}
+
+
+def sum_products(
+    pretrained: Checkpoint, models: Sequence[Checkpoint], context: Context
+) -> tuple[NDArray[np.float64], int]:
+    """The inner products (models, models) of the changes of models, and the number of scalars that they are over.
+
+    Weights are read in pieces, so that memory does not grow with the models.
+    """
+    names = [parameter.name for parameter in pretrained.parameters if parameter.role not in UNMERGED]
+    names = [name for name in names if pretrained.infos[name].dtype.is_floating_point]
+    scalars = sum(pretrained.infos[name].numel for name in names)
+    meter = context.meter(scalars)
+    gram = torch.zeros(len(models), len(models), dtype=torch.float64)
+    piece = max(1, PIECE_SCALARS // len(models))
+    for name in names:
+        for start in range(0, size := pretrained.infos[name].numel, piece):
+            stop = min(size, start + piece)
+            base = pretrained.read_flat(name, start, stop).double()
+            changes = torch.stack([model.read_flat(name, start, stop).double() - base for model in models])
+            gram += changes @ changes.T
+            meter.advance(stop - start, "Comparing weights", name)
+    return gram.numpy(), scalars

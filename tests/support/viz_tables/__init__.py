@@ -10,13 +10,18 @@ from viz_tables.compare import (
     compare_tensor,
 )
 from viz_tables.conflicts import (
+    alignment_accuracy,
+    alignment_depth,
     election_layers,
     joint_dropped,
     joint_energy,
     joint_spectrum,
     joint_steps,
+    layer_spectrum,
+    model_map,
     pair_depth,
     pair_matrix,
+    rank_depth,
     rank_truncation,
     sign_histogram,
     sign_layers,
@@ -24,6 +29,7 @@ from viz_tables.conflicts import (
 )
 from viz_tables.data_sets import data_set_depths, data_set_mended, data_set_tasks
 from viz_tables.drift import (
+    cka_depths,
     drift_accuracy,
     drift_altered,
     drift_case_objective,
@@ -93,7 +99,10 @@ from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tas
 
 __all__ = [
     "accuracy_steps",
+    "alignment_accuracy",
+    "alignment_depth",
     "best_subsets",
+    "cka_depths",
     "class_answers",
     "coefficient_map",
     "coefficient_steps",
@@ -150,12 +159,14 @@ __all__ = [
     "joint_spectrum",
     "joint_steps",
     "kept_share",
+    "layer_spectrum",
     "learning_arrows",
     "learning_loss",
     "lineage",
     "localization_map",
     "localization_overlap",
     "manual_canvas",
+    "model_map",
     "names",
     "network_map",
     "pair_depth",
@@ -163,6 +174,7 @@ __all__ = [
     "partner_losses",
     "plugin_arrows",
     "preview_change",
+    "rank_depth",
     "rank_truncation",
     "revert_map",
     "router_confusion",

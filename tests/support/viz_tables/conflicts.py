@@ -148,3 +148,61 @@ def joint_steps(experts: int = 4, seed: int = 0) -> pd.DataFrame:
         value = rng.uniform(0, 1, 120)
         frames.append(pd.DataFrame({"step": step, "expert": name, "row": 2 * row, "column": column, "value": value}))
     return pd.concat(frames, ignore_index=True)
+
+
+def model_map(merges: int = 12, seed: int = 0) -> pd.DataFrame:
+    """Positions of the pretrained model, eight experts and some merges."""
+    rng = np.random.default_rng(seed)
+    rows = [("pretrained", "Pretrained", "pretrained"), *((name, name, "expert") for name in names(8))]
+    rows += [(f"run{number}", f"Merge {number}", "merge") for number in range(merges)]
+    table = pd.DataFrame(rows, columns=["run", "label", "kind"])
+    x, y = rng.normal(0, 3, (2, len(table)))
+    return table.assign(x=x, y=y, length=np.hypot(x, y), nearest="Pretrained", distance=rng.uniform(0.5, 2, len(table)))
+
+
+def layer_spectrum(experts: int = 8, directions: int = 40, seed: int = 0) -> pd.DataFrame:
+    """Falling singular values of task vectors, of their sum and of the merged change."""
+    rng = np.random.default_rng(seed)
+    kinds = [(name, name, "expert") for name in names(experts)]
+    kinds += [("sum of task vectors", "Sum of all", "sum"), ("merged change", "Merged", "merged")]
+    rows = []
+    for matrix, label, kind in kinds:
+        values = np.sort(rng.uniform(0.1, 1, directions) * np.exp(-np.arange(directions) / 10))[::-1]
+        shares = values**2 / (values**2).sum()
+        rows += [(matrix, label, kind, index + 1, *pair) for index, pair in enumerate(zip(values, shares, strict=True))]
+    return pd.DataFrame(rows, columns=["matrix", "label", "kind", "direction", "value", "share"])
+
+
+def rank_depth(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Ranks of task vectors, of their sum and of the merged change in the linear maps of a tower."""
+    rng = np.random.default_rng(seed)
+    base = _linear(blocks)
+    frames = [
+        base.assign(matrix=name, title=name, effective=rng.uniform(5, 60, len(base)), full=64, norm=1.2)
+        for name in [*names(experts), "sum of task vectors", "merged change"]
+    ]
+    table = pd.concat(frames, ignore_index=True)
+    return table.assign(stable=table["effective"] / 3)
+
+
+def alignment_depth(experts: int = 8, blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """Alignment ratios of experts in the linear maps of a tower."""
+    rng = np.random.default_rng(seed)
+    base = _linear(blocks)
+    frames = [
+        base.assign(expert=name, title=name, ratio=rng.uniform(0.3, 1, len(base)), rank=30) for name in names(experts)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def alignment_accuracy(runs: int = 3, tasks: int = 8, seed: int = 0) -> pd.DataFrame:
+    """Accuracy kept, which rises with alignment, of some runs on some tasks."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (f"run{run}", f"Merge {run}", task, task, alignment, kept, kept - 0.04, kept + 0.04, 320)
+        for run in range(runs)
+        for task in names(tasks)
+        for alignment in [rng.uniform(0.4, 0.9)]
+        for kept in [float(0.3 + 0.7 * alignment + rng.normal(0, 0.03))]
+    ]
+    return pd.DataFrame(rows, columns=["run", "label", "task", "title", "alignment", "kept", "low", "high", "n"])

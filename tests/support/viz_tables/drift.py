@@ -123,3 +123,15 @@ def drift_exemplars(methods: int = 4, seed: int = 0) -> pd.DataFrame:
         for draw in range(3)
     ]
     return pd.DataFrame(rows, columns=["method", "exemplars", "seed", "accuracy", "tasks", "n"])
+
+
+def cka_depths(blocks: int = 6, seed: int = 0) -> pd.DataFrame:
+    """CKA of every two depths, largest where they are equal."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        (first, second, linear, linear - 0.05, 600)
+        for first in range(blocks + 2)
+        for second in range(blocks + 2)
+        for linear in [float(0.95 * np.exp(-abs(first - second) / 3) + rng.uniform(0, 0.04))]
+    ]
+    return pd.DataFrame(rows, columns=["depth", "other_depth", "linear", "debiased", "n"])

@@ -1,0 +1,130 @@
+"""Losses of points on lines and in planes, and the barriers between their models.
+
+The loss of an image is the cross-entropy of its task's zero-shot head, whose logits are cosines times the logit scale.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from merging.engine.evaluation.evaluate import SplitPrediction
+from merging.engine.evaluation.image_features import cosines
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.sweeps.sweep import LINE, Sweep
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOSS, LOSS_ERROR = "loss", "loss_error"  # columns of scores: the mean over images, and its standard error
+LOSS_MEANS = ("loss_in", "loss_out")  # columns of averages: means over tasks
+LOSS_COLUMNS = tuple(f"{name}{end}" for name in LOSS_MEANS for end in ("", "_low", "_high"))
+NORMAL_QUANTILE = 1.959964  # of 95 % intervals
+NO_INTERVAL = "A barrier has no interval: as the largest of several noisy values, it is biased upward."
+LACKS_ENDS = "A barrier needs the losses of both models, at 0 and 1, which are not among the values of {}."
+ON_LINE = 1e-9  # how far a point may be off the straight line between two models
+
+
+class Barrier(NamedTuple):
+    """The largest rise of a loss above the straight line between its ends, where it is (0 to 1), and n of points."""
+
+    height: float
+    position: float
+    points: int
+
+
+class LossTable:
+    """Collects the mean losses of predictions by task, with their standard errors."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = benchmark
+        self._losses: dict[str, tuple[float, float]] = {}
+
+    def note(self, prediction: SplitPrediction) -> None:
+        """Note the losses of the images of a task."""
+        losses = cross_entropies(
+            prediction.features, self._benchmark.load_head(prediction.task.key), prediction.labels,
+            self._benchmark.logit_scale,
+        )  # fmt: skip
+        self._losses[prediction.task.key] = float(losses.mean()), standard_error(losses)
+
+    def add_to(self, scores: pd.DataFrame) -> pd.DataFrame:
+        """The scores of a split with the columns ``LOSS`` and ``LOSS_ERROR``."""
+        means, errors = zip(*(self._losses[task] for task in scores["task"]), strict=True)
+        return scores.assign(**{LOSS: means, LOSS_ERROR: errors})
+
+
+def cross_entropies(
+    features: torch.Tensor, head: torch.Tensor, labels: NDArray[np.int64], scale: float
+) -> NDArray[np.float64]:
+    """The loss (n,) of image features (n, embed_dim) with a head (classes, embed_dim) of unit rows; labels (n,)."""
+    logits = scale * cosines(features.double(), head.double())
+    return torch.nn.functional.cross_entropy(logits, torch.from_numpy(labels), reduction="none").numpy()
+
+
+def standard_error(values: NDArray[np.float64]) -> float:
+    """The standard error of the mean of values (n,); NaN for fewer than two."""
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+
+
+def average_losses(tasks: Iterable[tuple[bool, float, float]]) -> tuple[float, ...]:
+    """``LOSS_COLUMNS`` from (is in domain, loss, standard error) of each task; NaN in a domain without tasks.
+
+    Tasks weigh equally, and their images are independent samples.
+    """
+    averages: list[float] = []
+    rows = list(tasks)
+    for domain in (True, False):
+        own = [(loss, error) for is_inside, loss, error in rows if is_inside == domain]
+        mean = sum(loss for loss, _ in own) / len(own) if own else math.nan
+        half = NORMAL_QUANTILE * math.sqrt(sum(error**2 for _, error in own)) / len(own) if own else math.nan
+        averages += [mean, max(mean - half, 0.0) if own else math.nan, mean + half]
+    return tuple(averages)
+
+
+def find_barrier(positions: Sequence[float], losses: Sequence[float]) -> Barrier | None:
+    """max over t in [0, 1] of L(t) - (1 - t) L(0) - t L(1); None without the loss at both ends.
+
+    The barrier of linear interpolation (Frankle et al. 2020; Entezari et al. 2022, eq. 1), over computed points alone.
+    """
+    by_position = {t: loss for t, loss in zip(positions, losses, strict=True) if 0 <= t <= 1 and math.isfinite(loss)}
+    if not {0.0, 1.0} <= by_position.keys():
+        return None
+    start, end = by_position[0.0], by_position[1.0]
+    rises = {t: loss - (1 - t) * start - t * end for t, loss in by_position.items()}
+    position = max(rises, key=lambda t: rises[t])
+    return Barrier(rises[position], position, len(rises))
+
+
+def explain_barriers(sweep: Sweep) -> str:
+    """A sentence on the certainty of the barriers of a line or a plane, or on why it has none."""
+    lacking = [axis.target for axis in sweep.axes if not {0.0, 1.0} <= set(axis.values)]
+    return LACKS_ENDS.format(" and ".join(lacking)) if lacking else NO_INTERVAL
+
+
+def list_barriers(sweep: Sweep, averages: pd.DataFrame) -> pd.DataFrame:
+    """The barriers between every two models of a line or a plane whose ends are computed, in and out of domain.
+
+    Columns: line, first and second (positions of the models in ``list_models``), loss ("loss_in" or "loss_out"),
+    height, at (the share of the way from the first to the second) and points (computed, with both ends).
+    """
+    import pandas as pd
+
+    rows = []
+    for line in sweep.lines:
+        own = averages[averages["line"] == line]
+        first, second = own["x"].to_numpy(float), own["y"].to_numpy(float) if sweep.kind != LINE else 0.0 * own["x"]
+        weights = np.stack([1 - first - second, first, np.asarray(second)])  # of the models
+        for i, j in ((0, 1),) if sweep.kind == LINE else ((0, 1), (0, 2), (1, 2)):
+            is_between = np.abs(weights[3 - i - j]) < ON_LINE
+            for loss in LOSS_MEANS:
+                shares = np.round(weights[j][is_between], 9)
+                barrier = find_barrier(shares.tolist(), own[loss].to_numpy(float)[is_between].tolist())
+                if barrier is not None:
+                    rows.append((line, i, j, loss, *barrier))
+    return pd.DataFrame(rows, columns=["line", "first", "second", "loss", "height", "at", "points"])
