@@ -234,8 +234,8 @@ class Sweep:
             return ""
         return (
             f"{first_few(learning, 1)} learns, without labels, from {self.split} images, by which {self.unit}s are "
-            f"compared, so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
-            "training images instead, as with test_data: {split: exemplars}."
+            f"compared, so another {self.unit} may be the best on images that it has not learned from. Let it learn "
+            "from training images instead, as with test_data: {split: exemplars}."
         )
 
     @cached_property
