@@ -91,13 +91,16 @@ def test_between_models_are_their_weighted_weights(tiny_benchmark: Benchmark, st
         assert own.loc[task, "loss"] == pytest.approx(losses_of(model, tiny_benchmark, task).mean(), rel=2e-3)
     assert set(rows.loc[rows["in_domain"], "task"]) == set(PAIR)
     assert not set(rows["task"]) & (tiny_benchmark.experts.keys() - set(PAIR))
+    points = read_points(made, store, tiny_benchmark).values()  # nothing is evaluated that has no row
+    assert points and all(set(point.table["task"]) == set(rows["task"]) for point in points)
+    assert sweep_tables.estimate_cost(made, store, tiny_benchmark).stored == len(points) == 3
 
 
 def test_points_of_lines_and_planes_are_shared(tiny_benchmark: Benchmark, store: Store) -> None:
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),), through=PAIR)
     run(line, store, tiny_benchmark)
     before = names(store)
-    plane = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=("circles", "digits", "merged"))
+    plane = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=(*PAIR, "pretrained"))
     planned = {one.point.values: one.name for one in sweep_session.plan_sweep(plane, tiny_benchmark)}
     assert before == {planned[0.0, 0.0], planned[0.5, 0.0], planned[1.0, 0.0]}
     assert sweep_tables.estimate_cost(plane, store, tiny_benchmark).stored == 3

@@ -126,7 +126,7 @@ def sweep(
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
     )
-    tasks = current_sweep.sample.tasks or [task.key for task in benchmark.tasks]
+    tasks = current_sweep.sample.normalize_on(benchmark).tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
     session = open_program_session(current_sweep, run_store, benchmark, read_workers_option(), subject_to)  # CLIP: None
     if not stored:
