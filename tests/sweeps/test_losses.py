@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.typing import NDArray
 from small_sweeps import names, read_points, recipe, run, sweep
 
@@ -65,9 +66,7 @@ def assert_points_are_models(made: Sweep, models: Mapping[str, Checkpoint], stor
                  for scale, one in planned[name].terms or ()]  # fmt: skip
         combined = CombinedCheckpoint(opened.pretrained, terms)
         for tensor in model.infos:
-            assert combined.read(tensor).double().numpy() == pytest.approx(
-                model.read(tensor).double().numpy(), abs=1e-6
-            )
+            torch.testing.assert_close(combined.read(tensor), model.read(tensor), rtol=0, atol=1e-6)
         answers = evaluate_answers(model, session.sampled, splits=("choosing",), context=CPU)
         assert add_predictions(answers)[PREDICTED_COLUMN].tolist() == stored[name].table[PREDICTED_COLUMN].tolist()
 
@@ -83,6 +82,9 @@ def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benc
         (1.0, 0.0): merges[0].open_models()["merged"],
         (0.0, 1.0): merges[1].open_models()["merged"],
     }
+    planned = {one.point.values: one for one in sweep_session.plan_sweep(made, tiny_benchmark)}
+    assert [planned[at].run_id for at in (*corners, (0.5, 0.5))] == ["", merges[0].id, merges[1].id, ""]
+    assert_points_are_models(made, {planned[at].name: model for at, model in corners.items()}, store, tiny_benchmark)
     for (x, y), model in corners.items():
         own = rows[(rows["x"] == x) & (rows["y"] == y)]
         for row in own.to_dict("records"):
@@ -92,9 +94,6 @@ def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benc
         inside = own.loc[own["in_domain"], "loss"]
         mean = means[(means["x"] == x) & (means["y"] == y)].iloc[0]
         assert mean["loss_in"] == pytest.approx(inside.mean()) and mean["loss_in_low"] < mean["loss_in"]
-    planned = {one.point.values: one for one in sweep_session.plan_sweep(made, tiny_benchmark)}
-    assert [planned[at].run_id for at in (*corners, (0.5, 0.5))] == ["", merges[0].id, merges[1].id, ""]
-    assert_points_are_models(made, {planned[at].name: model for at, model in corners.items()}, store, tiny_benchmark)
     assert set(rows.loc[rows["in_domain"], "task"]) == tiny_benchmark.experts.keys()
 
 
