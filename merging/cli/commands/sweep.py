@@ -211,6 +211,7 @@ def _print_sweep(
     from merging.images.benchmarks.resampled_tasks import DRAWS, SEED
     from merging.study.sweeps import requirement as requirements
     from merging.study.sweeps.best_points import compare_with_best, name_points
+    from merging.study.sweeps.sweep import VALUES
     from merging.study.sweeps.sweep_tables import average_rows
 
     means = average_rows(rows)
@@ -239,19 +240,18 @@ def _print_sweep(
         print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
     if is_met:
         print(f"{comparison.in_words(names)}")
-    for sentence in _describe_barriers(sweep, means):
-        print(sentence)
+    if sweep.kind != VALUES:
+        print("\n".join(_describe_barriers(sweep, means)))
 
 
 def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
-    """A sentence for each barrier between two models of a line or a plane, and one on them; none for other sweeps."""
+    """A sentence for each barrier between two models of a line or a plane, and one on all of them."""
     from merging.recipes.recipe import Recipe
     from merging.study.sweeps.point_losses import LOSS_MEANS, explain_barriers, list_barriers
-    from merging.study.sweeps.sweep import VALUES
 
     domains = dict(zip(LOSS_MEANS, ("in domain", "out of domain"), strict=True))
     sentences = []
-    for row in [] if sweep.kind == VALUES else list_barriers(sweep, means).to_dict("records"):
+    for row in list_barriers(sweep, means).to_dict("records"):
         models = sweep.list_models(row["line"])
         first, second = (
             model.title or model.text() if isinstance(model := models[index], Recipe) else model
@@ -261,7 +261,7 @@ def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
             f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}, at "
             f"{row['at']:g} of the way ({row['points']} points)."
         )
-    return [*sentences, explain_barriers(sweep)] if sweep.kind != VALUES else []
+    return [*sentences, explain_barriers(sweep)]
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
