@@ -214,6 +214,10 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     assert (
         PointSample(images=500, seed=3).normalize_on(tiny_benchmark) == PointSample()
     )  # nothing is drawn, so the seed means nothing
+    others = PointSample(without=("circles",)).normalize_on(tiny_benchmark)
+    assert others == PointSample(tasks=tuple(task.key for task in tiny_benchmark.tasks if task.key != "circles"))
+    assert others.normalize_on(tiny_benchmark) == others
+    assert PointSample(without=("no task",)).normalize_on(tiny_benchmark) == PointSample()
     exemplars = SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 
