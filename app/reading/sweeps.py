@@ -328,9 +328,9 @@ def axis_labels(sweep: Sweep) -> tuple[str, ...]:
     if not sweep.through:
         return sweep.labels
     first, *others = (clean_text(name, 28) for name in model_names(sweep))
-    return tuple(
-        f"Toward {other} ({letter} = 0 {first}, 1 {other})" for letter, other in zip("αβ", others, strict=False)
-    )
+    if sweep.kind == LINE:
+        return (f"α from {first} (0) to {others[0]} (1)",)
+    return tuple(f"{letter} toward {other}" for letter, other in zip("αβ", others, strict=True))
 
 
 def sweep_label(sweep: Sweep) -> str:

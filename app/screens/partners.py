@@ -12,7 +12,7 @@ from app.reading.recipes import list_offered_recipes
 from app.session import address, view_state
 from app.session.click_errors import guarded_fragment
 from app.views.partners import foretold_view, loss_view, subset_view, value_view
-from app.views.partners.partner_data import IMAGE_COUNTS, OFFERED, Team
+from app.views.partners.partner_data import OFFERED, Team, list_image_counts
 from app.widgets import page_parts
 from app.widgets.jobs import sweep_status
 from merging.base.errors import MergingError
@@ -27,6 +27,10 @@ VIEWS: dict[str, Callable[[Team], None]] = {  # name in the picker and in links 
 }
 POLL_SECONDS = 4.0  # seconds between updates while subsets are measured
 ALL_IMAGES = "all"
+NOT_MEASURED = (
+    "Nothing of this chain is measured yet. Measuring merges subsets of the experts and evaluates every one of them; "
+    "the charts fill in as it goes."
+)
 PICTURE_TIME = "This chain learns from images, so that every subset is merged anew and takes longer."
 
 
@@ -63,20 +67,19 @@ def draw_team(recipe: Recipe, images: int, view: str) -> None:
     if team.measured.right or view == FORETOLD:
         VIEWS[view](team)
     elif not team.is_live:
-        st.info("Nothing of this chain is measured yet.")
+        st.info(NOT_MEASURED)
 
 
 def main() -> None:
     """The pickers, and the chosen view of the chosen team."""
     view = page_parts.pick_button("View", tuple(VIEWS), address.PARTNERS_VIEW)
     recipes = list_offered_recipes(page_data.stored_runs())
-    with st.container(horizontal=True, gap="medium"):
-        recipe = pick_chain(recipes)
-        words = {str(count or ALL_IMAGES): count for count in IMAGE_COUNTS}
-        images = words[
-            st.selectbox("Images of each data set", words, key=address.PARTNERS_IMAGES, bind=address.BIND, width=200)
-        ]
     try:
+        with st.container(horizontal=True, gap="medium"):
+            recipe = pick_chain(recipes)
+            counts = {str(count or ALL_IMAGES): count for count in list_image_counts(recipe)}
+            label, key = "Images of each data set", address.PARTNERS_IMAGES
+            images = counts[st.selectbox(label, counts, key=key, bind=address.BIND, width=200)]
         is_live = Team.of_chain(recipe, images).is_live
         guarded_fragment(draw_team, run_every=POLL_SECONDS if is_live else None)(recipe, images, view)
     except MergingError as error:

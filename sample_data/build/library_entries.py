@@ -18,7 +18,7 @@ from merging.study.runs.run import FACTS, SALIENCY, Run
 from merging.study.runs.run_store import Store
 
 PACK_ABOVE = 5_000  # bytes of a table or an array
-SMALLER = 0.8  # of these bytes that a packed one has at most
+SMALLER = 0.95  # of these bytes that a packed one has at most
 # Tables of steps: the significant digits that they keep, and the most steps, but for the last.
 HISTORY = {"coefficient_steps": (3, 15), "learning": (3, 250), "learning_adapt": (3, 250)}
 

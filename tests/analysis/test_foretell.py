@@ -168,16 +168,31 @@ def draw_losses(tasks: str, seed: int, strength: float) -> tuple[pd.DataFrame, d
     return table, dict(zip(keys, values, strict=True))
 
 
-@pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 4), (3, 27, 30)])
+def count_beaten_controls(strength: float, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many of 40 predictors with task effects beat the control, which 5 % of useless ones do by chance."""
+    monkeypatch.setattr(foretell, "DRAWS", 0)
+    monkeypatch.setattr(foretell, "PERMUTATIONS", 19)
+    judged = [judge_predictors(*draw_losses("abcdef", seed, strength), ["number"]) for seed in range(40)]
+    return int(sum(table["beats_control"][0] for table in judged))
+
+
+@pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 6), (3, 36, 40)])
 def test_useless_predictors_with_task_effects_rarely_beat_the_control(
     strength: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(foretell, "DRAWS", 0)
-    monkeypatch.setattr(foretell, "PERMUTATIONS", 19)
-    found = [
-        judge_predictors(*draw_losses("abcdef", seed, strength), ["number"])["beats_control"][0] for seed in range(30)
-    ]
-    assert fewest <= sum(found) <= most  # 5 % of 30 are 1.5
+    assert fewest <= count_beaten_controls(strength, monkeypatch) <= most
+
+
+def test_a_control_that_permutes_rows_is_beaten_by_useless_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def permute_rows(
+        pairs: pd.DataFrame, rows: list[TeamRow], values: np.ndarray, columns: list[str], beside: np.ndarray, seed: int
+    ) -> np.ndarray:
+        x, rng = np.hstack([build_team_rows(pairs, rows, columns), beside]), np.random.default_rng(seed)
+        orders = [rng.permutation(len(x)) for _ in range(foretell.PERMUTATIONS)]
+        return np.array([spearmanr(foretell_unseen(x[order], values, rows), values).statistic for order in orders])
+
+    monkeypatch.setattr(foretell, "permute_names", permute_rows)
+    assert count_beaten_controls(0, monkeypatch) > 6  # it would call more than 15 % of them predictors
 
 
 def test_rows_with_numbers_that_are_not_finite_are_dropped_and_counted(

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from merging.base import settings
 from merging.base.errors import CheckpointError, StoreError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.checkpoint import Checkpoint, MappingCheckpoint
@@ -20,7 +19,6 @@ from merging.models.families import UNMERGED
 from merging.models.formats.model_sources import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.study import measure
-from merging.study.analysis import measurement_store
 from merging.study.analysis.measurement_subject import Subject, SubjectKind
 from merging.study.runs.execute import execute
 from merging.study.runs.run import Run
@@ -175,19 +173,3 @@ def test_models_far_beyond_the_experts_are_left_out_of_the_near_map() -> None:
     assert table["run"].tolist() == ["pretrained", "a", "m"] and table["nearest"].tolist() == ["a", "n", "pretrained"]
     assert squared_distances(table[["x", "y"]].to_numpy()) == pytest.approx(squared_distances(changes[:3]))
     assert shares.sum() == pytest.approx(1)
-
-
-def test_the_bundled_map_is_that_of_numpy() -> None:
-    store, benchmark = Store(Path("/nonexistent"), libraries=(settings.LIBRARY_FOLDER,)), Benchmark.load()
-    run = next(run for run in store.list_runs() if run.title == "Weight Averaging")
-    measured = measurement_store.find_measurement_result("model_map", store, benchmark, run.id)
-    assert measured is not None and measured.provenance == "precomputed"
-    gram, names = measured.array("gram"), measured.table("models")["model"].tolist()
-    files = {name: open_checkpoint(path, name) for name, path in benchmark.experts.items()}
-    changes = flat_changes({name: files[name] for name in run.experts}, benchmark.open_pretrained())
-    experts, average = [names.index(name) for name in run.experts], names.index(run.id)
-    products = changes @ changes.T
-    assert gram[np.ix_(experts, experts)] == pytest.approx(products, rel=1e-9)
-    assert measured.notes["scalars"] == changes.shape[1]
-    assert gram[average, experts] == pytest.approx(products.mean(axis=0), rel=2e-3)  # stored in half precision
-    assert gram[average, average] == pytest.approx(products.mean(), rel=2e-3)

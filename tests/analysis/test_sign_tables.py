@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +20,15 @@ from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import measurement_store, measurement_subject
-from merging.study.analysis.measurement_store import StoredMeasurement, have_same_measurements
+from merging.study.analysis.measurement_registry import find_measurement
+from merging.study.analysis.measurement_store import StoredMeasurement, entry_name, have_same_measurement
 from merging.study.measurements.signs import DENSITIES, SPACES, inspect_layer, mean_agreement
 from merging.study.runs.execute import execute
 from merging.study.runs.run import have_same_models
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
+
+SIGNS = find_measurement("signs")
 
 # As a measurement
 
@@ -56,17 +58,22 @@ def test_runs_on_the_same_experts_share_what_is_measured(
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, fewer) is None
     assert measurement_store.find_measurement_result("signs", store, tiny_benchmark, "0" * 12) is None
     run, other, less = map(store.get_run, (first, second, fewer))
-    assert have_same_measurements(run, other) and have_same_models(run, other)
-    assert not have_same_measurements(run, less) and not have_same_models(run, less)
+    assert have_same_measurement(SIGNS, run, other) and have_same_models(run, other)
+    assert not have_same_measurement(SIGNS, run, less) and not have_same_models(run, less)
 
 
-def test_runs_of_the_same_experts_in_another_order_can_be_compared(
-    measured: tuple[Store, list[str], StoredMeasurement],
+def test_only_a_measurement_of_all_runs_is_shared_with_experts_in_another_order(
+    measured: tuple[Store, list[str], StoredMeasurement], tiny_benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    store, (first, second, _), _ = measured
+    store, (first, *_), _ = measured
+    backward, other_store = dict(reversed(tiny_benchmark.experts.items())), Store(tmp_path, libraries=())
+    turned = execute(uniform(tiny_benchmark, backward), other_store, evaluate=False, keep_model=False)
     run = store.get_run(first)
-    turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
-    assert have_same_models(turned, store.get_run(second)) and not have_same_measurements(turned, store.get_run(second))
+    assert have_same_models(turned, run) and turned.experts == run.experts[::-1]
+    for key, is_shared in (("signs", False), ("model_map", True)):
+        kind = find_measurement(key)
+        names = [entry_name(kind, one, tiny_benchmark, id_) for one, id_ in ((store, first), (other_store, turned.id))]
+        assert have_same_measurement(kind, turned, run) == is_shared == (names[0] == names[1])
 
 
 def test_the_tables_are_those_of_every_layer(

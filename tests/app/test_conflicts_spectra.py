@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 import tiny_library
+import torch
 from page_harness import chart_keys, chart_specs, press, runs, words
 
+from app.views.conflicts import linear_layers
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import measurement_subject
@@ -51,6 +53,20 @@ def test_spectra_are_drawn_by_layer_depth_and_task(open_app: Any, decomposed: Pa
     assert "over the tasks of one run (mean of 2)" in said and "least squares" in chart_specs(at)[3]
     at.selectbox(key="rank_metric").set_value("stable rank").run()
     assert not at.exception and "stable\\u003cbr\\u003erank" in chart_specs(at)[1]
+
+
+def test_a_layer_is_decomposed_once(open_app: Any, decomposed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, layer, read = runs(decomposed)["Ties"], "visual.transformer.resblocks.0.mlp.c_proj.weight", list[str]()
+    read_matrices = linear_layers.read_task_matrices
+
+    def count(run_id: str, name: str) -> torch.Tensor:
+        read.append(name)
+        return read_matrices(run_id, name)
+
+    monkeypatch.setattr(linear_layers, "read_task_matrices", count)
+    at = open_app("conflicts", decomposed, conflicts_view=VIEW, run=run.id, tensor=layer)
+    at.selectbox(key="rank_metric").set_value("stable rank").run()
+    assert not at.exception and chart_keys(at)[0] == "layer_spectrum" and read == [layer]
 
 
 def test_one_run_has_no_line(open_app: Any, decomposed: Path, tmp_path: Path) -> None:

@@ -64,9 +64,9 @@ def test_each_side_of_a_comparison_is_the_depth_of_its_model(open_app: Any, simi
         values = np.frombuffer(base64.b64decode(drawn["bdata"]), drawn["dtype"])
         scopes = [rows for _, rows in measured.table("cka").groupby(["over", "token"])]
         sides = ["first", "second"] if measured.notes["runs"][0] == own else ["second", "first"]
-        stored = [rows.sort_values(sides)["linear"].to_numpy() for rows in scopes]
+        stored = [rows.sort_values(sides, ascending=[False, True])["linear"].to_numpy() for rows in scopes]
         assert any(np.allclose(values, one, atol=1e-5, equal_nan=True) for one in stored)
-        turned = [rows.sort_values(sides[::-1])["linear"].to_numpy() for rows in scopes]
+        turned = [rows.sort_values(sides[::-1], ascending=[False, True])["linear"].to_numpy() for rows in scopes]
         assert not any(np.allclose(values, one, atol=1e-5, equal_nan=True) for one in turned)
 
 

@@ -38,7 +38,7 @@ def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchma
 
 def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Benchmark, store: Store) -> None:
     made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=4)
-    assert "on which the sweep is judged" in made.learning_note and "split: exemplars" in made.learning_note
+    assert "by which points are compared" in made.learning_note and "split: exemplars" in made.learning_note
     apart = Sweep(recipes=(adapted(tiny_benchmark, test_data={"split": "exemplars"}),), axes=(STEPS,), images=4)
     assert apart.learning_note == ""
     warnings: list[str] = []

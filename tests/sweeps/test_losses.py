@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.typing import NDArray
 from small_sweeps import names, read_points, recipe, run, sweep
 
 from merging.base.devices import choose_device
 from merging.base.errors import MergingError
+from merging.engine.evaluation.evaluate import evaluate_answers
 from merging.engine.evaluation.image_features import compute_features
 from merging.engine.run import MergeResult
 from merging.images.benchmarks.benchmark import Benchmark
@@ -24,7 +27,9 @@ from merging.study.runs import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_session, sweep_tables
 from merging.study.sweeps.point_losses import average_losses, explain_barriers, find_barrier, list_barriers
+from merging.study.sweeps.points import PREDICTED_COLUMN, add_predictions
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.sweeps.weighted_sum import CombinedCheckpoint
 from merging.tasks.context import Context
 
 PAIR = ("circles", "digits")
@@ -51,6 +56,21 @@ def averages_of(made: Sweep, store: Store, benchmark: Benchmark) -> tuple[pd.Dat
     return rows, sweep_tables.average_rows(rows)
 
 
+def assert_points_are_models(made: Sweep, models: Mapping[str, Checkpoint], store: Store, benchmark: Benchmark) -> None:
+    """Assert that points, by name, have the weights of models and give their answers to every image."""
+    stored, session = read_points(made, store, benchmark), sweep_session.SweepSession(benchmark, made.sample)
+    planned = {one.name: one.point for one in sweep_session.plan_sweep(made, benchmark)}
+    opened = session.open_checkpoints(made.recipes[0])
+    for name, model in models.items():
+        terms = [(scale, model if isinstance(one, Recipe) else opened.experts[one])
+                 for scale, one in planned[name].terms or ()]  # fmt: skip
+        combined = CombinedCheckpoint(opened.pretrained, terms)
+        for tensor in model.infos:
+            torch.testing.assert_close(combined.read(tensor), model.read(tensor), rtol=0, atol=1e-6)
+        answers = evaluate_answers(model, session.sampled, splits=("choosing",), context=CPU)
+        assert add_predictions(answers)[PREDICTED_COLUMN].tolist() == stored[name].table[PREDICTED_COLUMN].tolist()
+
+
 def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=("digits", "merged", "merged 2"),
                  recipes=(recipe(tiny_benchmark), recipe(tiny_benchmark, "ties")))  # fmt: skip
@@ -62,6 +82,9 @@ def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benc
         (1.0, 0.0): merges[0].open_models()["merged"],
         (0.0, 1.0): merges[1].open_models()["merged"],
     }
+    planned = {one.point.values: one for one in sweep_session.plan_sweep(made, tiny_benchmark)}
+    assert [planned[at].run_id for at in (*corners, (0.5, 0.5))] == ["", merges[0].id, merges[1].id, ""]
+    assert_points_are_models(made, {planned[at].name: model for at, model in corners.items()}, store, tiny_benchmark)
     for (x, y), model in corners.items():
         own = rows[(rows["x"] == x) & (rows["y"] == y)]
         for row in own.to_dict("records"):
@@ -71,8 +94,6 @@ def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benc
         inside = own.loc[own["in_domain"], "loss"]
         mean = means[(means["x"] == x) & (means["y"] == y)].iloc[0]
         assert mean["loss_in"] == pytest.approx(inside.mean()) and mean["loss_in_low"] < mean["loss_in"]
-    planned = {one.point.values: one.run_id for one in sweep_session.plan_sweep(made, tiny_benchmark)}
-    assert [planned[at] for at in corners] == ["", merges[0].id, merges[1].id] and planned[0.5, 0.5] == ""
     assert set(rows.loc[rows["in_domain"], "task"]) == tiny_benchmark.experts.keys()
 
 
@@ -91,13 +112,16 @@ def test_between_models_are_their_weighted_weights(tiny_benchmark: Benchmark, st
         assert own.loc[task, "loss"] == pytest.approx(losses_of(model, tiny_benchmark, task).mean(), rel=2e-3)
     assert set(rows.loc[rows["in_domain"], "task"]) == set(PAIR)
     assert not set(rows["task"]) & (tiny_benchmark.experts.keys() - set(PAIR))
+    points = read_points(made, store, tiny_benchmark).values()  # nothing is evaluated that has no row
+    assert points and all(set(point.table["task"]) == set(rows["task"]) for point in points)
+    assert sweep_tables.estimate_cost(made, store, tiny_benchmark).stored == len(points) == 3
 
 
 def test_points_of_lines_and_planes_are_shared(tiny_benchmark: Benchmark, store: Store) -> None:
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.0, 0.5, 1.0)),), through=PAIR)
     run(line, store, tiny_benchmark)
     before = names(store)
-    plane = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=("circles", "digits", "merged"))
+    plane = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=(*PAIR, "pretrained"))
     planned = {one.point.values: one.name for one in sweep_session.plan_sweep(plane, tiny_benchmark)}
     assert before == {planned[0.0, 0.0], planned[0.5, 0.0], planned[1.0, 0.0]}
     assert sweep_tables.estimate_cost(plane, store, tiny_benchmark).stored == 3

@@ -15,7 +15,8 @@ from merging.base.errors import CompatibilityError, RecipeError
 from merging.engine.evaluation.evaluate import evaluate
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import summarize
-from merging.models.checkpoint import MappingCheckpoint
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.families import UNMERGED
 from merging.study.runs import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_tables
@@ -24,7 +25,7 @@ from merging.study.sweeps import sweep_target as axes
 from merging.study.sweeps.points import PointSample, SampledBenchmark
 from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.study.sweeps.sweep_target import EXPERTS
-from merging.study.sweeps.weighted_sum import CombinedCheckpoint
+from merging.study.sweeps.weighted_sum import CombinedCheckpoint, fit_coefficients
 from merging.tasks.context import Context
 
 # Weighted sums
@@ -83,6 +84,29 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
         tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=tasks, context=Context("cpu")
     )
     assert corner.to_dict() == own.set_index("task")["correct"].to_dict()
+
+
+def test_a_planted_merge_is_found_in_its_plane(tiny_benchmark: Benchmark) -> None:
+    opened = sweep_compute.SweepSession(tiny_benchmark, PointSample()).open_checkpoints(recipe(tiny_benchmark))
+    names = [one.name for one in opened.pretrained.parameters if one.role not in UNMERGED]
+
+    def flatten(model: Checkpoint) -> np.ndarray:
+        return torch.cat([model.read(name).double().ravel() for name in names]).numpy()
+
+    base = flatten(opened.pretrained)
+    vectors = np.stack([flatten(expert) - base for expert in opened.experts.values()], axis=1)
+    planted = np.linspace(-0.4, 0.9, vectors.shape[1])
+    outside = np.random.default_rng(0).normal(size=len(base)) / 100
+    outside -= vectors @ np.linalg.lstsq(vectors, outside)[0]
+    infos = opened.pretrained.infos
+    for across in (0 * outside, outside):
+        change = vectors @ planted + across
+        parts = torch.from_numpy(base + change).split([infos[name].numel for name in names])
+        tensors = {name: part.reshape(infos[name].shape) for name, part in zip(names, parts, strict=True)}
+        notes = fit_coefficients(opened, MappingCheckpoint(tensors, "planted"))
+        assert list(notes["at"]) == list(opened.experts)
+        assert list(notes["at"].values()) == pytest.approx(planted, abs=1e-9)
+        assert notes["off_plane"] == pytest.approx(np.linalg.norm(across) / np.linalg.norm(change), abs=1e-6)
 
 
 # Points
@@ -190,6 +214,10 @@ def test_a_draw_of_images_is_seeded_and_of_the_stated_size(tiny_benchmark: Bench
     assert (
         PointSample(images=500, seed=3).normalize_on(tiny_benchmark) == PointSample()
     )  # nothing is drawn, so the seed means nothing
+    others = PointSample(without=("circles",)).normalize_on(tiny_benchmark)
+    assert others == PointSample(tasks=tuple(task.key for task in tiny_benchmark.tasks if task.key != "circles"))
+    assert others.normalize_on(tiny_benchmark) == others
+    assert PointSample(without=("no task",)).normalize_on(tiny_benchmark) == PointSample()
     exemplars = SampledBenchmark.from_benchmark(tiny_benchmark, PointSample(images=3)).labeled_exemplars(8)
     assert all(len(task.images) == 8 for task in exemplars.values())
 

@@ -20,7 +20,7 @@ HOVER = (
     "[ ({low:percent} to {high:percent})][<br>{n:count} images]"
 )
 MERGE = "merge"  # the kind of models that are compared; all others are there for comparison
-NOTE = "0: intact images. 95% intervals over images."
+NOTE = "Severity 0: intact images. 95% intervals over images."
 
 
 @chart(
@@ -47,10 +47,12 @@ def corrupted_accuracy(table: pd.DataFrame, *, runs: Names = None) -> Picture:
         for kind, of_kind, _ in series.rows_by_name(rows, "corruption")
     ]
     names = runs or distinct_names(rows.loc[rows["kind"] == MERGE, "run"])
-    return sweep_panels.draw(
+    picture = sweep_panels.draw(
         rows, panels, PanelGrid(columns=3, height=150, gap=36, left=66),
         SweepDrawing("Severity", None, list(names), NOTE), _describe(rows), _draw_style, "run",
     )  # fmt: skip
+    picture.drawing.update_xaxes(dtick=1)
+    return picture
 
 
 def _draw_style(rows: pd.DataFrame, color: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def partner_losses(table: pd.DataFrame, *, order: Names = None, worst: Sequence[
         if (task, expert) in changes:
             dark = abs(changes[task, expert]) > 0.6 * table["change"].abs().max()
             fig.add_annotation(_arrow(columns.index(expert), rows.index(task), dark))
-    most, least = describe_extremes(table, "change", "{first:plain 40} with {second:plain 40}, {change:points}")
+    most, least = describe_extremes(table, "change", "{first:plain 40} when {second:plain 40} joins, {change:points}")
     words = f"Change of accuracy in points when one of {plural(len(columns), 'expert')} joins."
     alt = f"{words} Worst: {least}; best: {most}."
     return Picture(fig, alt, matrix.matrix_height(fig, len(rows)), zoom_key=str(len(rows)))
@@ -81,7 +81,7 @@ def shapley_matrix(table: pd.DataFrame, *, order: Names = None) -> Picture:
     """
     fig = _draw_effects(table, order, VALUE_HOVER, ("Task", "Expert"))
     rows, columns = _sides(table, order)
-    most, least = describe_extremes(table, "change", "{second:plain 40} to {first:plain 40}, {change:points}")
+    most, least = describe_extremes(table, "change", "{second:plain 40} on {first:plain 40}, {change:points}")
     alt = (
         f"Shapley values in points of {plural(len(columns), 'expert')} for {plural(len(rows), 'row')}. "
         f"Most: {most}; least: {least}."
@@ -113,10 +113,10 @@ def _draw_effects(table: pd.DataFrame, order: Names, hover: str, titles: tuple[s
 
 
 def _arrow(x: int, y: int, dark: bool) -> dict[str, Any]:
-    """An arrow that points from the left edge of a cell to its number; light on a ``dark`` cell."""
+    """An arrow, 8 px long, from the left edge of a cell towards its number; light on a ``dark`` cell."""
     return {
-        "x": x - 0.3, "y": y, "ax": x - 0.48, "ay": y, "axref": "x", "ayref": "y", "text": "", "showarrow": True,
-        "arrowhead": 2, "arrowsize": 1.2, "arrowwidth": 2, "arrowcolor": theme.ON_DARK if dark else theme.ON_LIGHT,
+        "x": x - 0.5, "y": y, "xshift": 9, "ax": -8, "ay": 0, "text": "", "showarrow": True,
+        "arrowhead": 2, "arrowsize": 0.9, "arrowwidth": 1.5, "arrowcolor": theme.ON_DARK if dark else theme.ON_LIGHT,
     }  # fmt: skip
 
 
@@ -149,7 +149,7 @@ def shapley_waterfall(table: pd.DataFrame, *, task: str = "this task") -> Pictur
         ),
         series.text_trace(
             rows["accuracy"] + np.where(is_end, 0.0, beside), np.arange(len(rows)),
-            [f" {percent(value) if end else format_points(change)}" for value, end, change in
+            [f"\xa0\xa0{percent(value) if end else format_points(change)}" for value, end, change in
              zip(rows["accuracy"], is_end, rows["change"], strict=True)],
             "Values", textposition="middle right", cliponaxis=False,
         ),
@@ -206,12 +206,13 @@ def best_subsets(table: pd.DataFrame, *, total: int = 0) -> Picture:
     fig.update_xaxes(**axes.number_axis("Number of experts merged", sizes))
     fig.update_yaxes(title={"text": "Score (%)"}, tickformat=".0%")
     best = table.loc[table.groupby("metric", sort=False)["chosen"].idxmax()]
-    words = "; ".join(hover_texts(best, "{label:plain 40}, {size:general} experts with {chosen:percent}"))
-    alt = f"Best subset of each size, chosen on one half. The best of all: {words}."
+    words = "; ".join(
+        hover_texts(best, "{label:plain 40}, {size:general} experts with {chosen:percent}[, reported {value:percent}]")
+    )
+    alt = f"Best subset of each size, chosen on one half. The best as chosen: {words}."
     if np.isfinite(table["gap"].to_numpy(np.float64)).any():
-        alt += (
-            f" On the other half scores are {format_points(-float(table['gap'].mean()))} points different on average."
-        )
+        gap = format_points(float(table["gap"].mean()))
+        alt += f" On average, scores as chosen differ by {gap} points from those reported on the other half."
     return legends.add_legend(fig, alt, 330, left=66)
 
 

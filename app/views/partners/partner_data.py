@@ -15,14 +15,15 @@ from merging.study.partners.best_subsets import best_table, choose_best, list_ch
 from merging.study.partners.shapley import shapley_table
 from merging.study.partners.subsets import DEFAULT_IMAGES, MeasuredSubsets
 from merging.study.partners.who_hurts import AMONG_ALL, loss_table, order_experts
-from merging.study.sweeps.sweep import Sweep
+from merging.study.sweeps import sweep_storage
+from merging.study.sweeps.sweep import SUBSETS, Sweep
 from viz.figure_text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OFFERED = ("task_arithmetic", "weight_averaging", "ties", "task_arithmetic_lwptv", "tsv_m")  # presets, first of all
-IMAGE_COUNTS = (DEFAULT_IMAGES, 16, 32, 128, 0)
+IMAGE_COUNTS = (DEFAULT_IMAGES, 16, 32, 128, 0)  # of each data set, to choose from; 0 is all
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,19 @@ class Team:
             f"{len(self.measured.right)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each "
             f"data set's choosing half (seed {sample.seed}), on {clean_text(self.measured.device, 80)}."
         )
+
+
+def list_image_counts(recipe: Recipe) -> list[int]:
+    """``IMAGE_COUNTS``, and the other counts with which subsets of this chain were measured.
+
+    Raises RecipeError, see ``Team.of_chain``.
+    """
+    others = {
+        sweep.images
+        for sweep_id, sweep in sweep_storage.list_sweeps(page_data.store(), (SUBSETS,)).items()
+        if sweep.images not in IMAGE_COUNTS and Team.of_chain(recipe, sweep.images).sweep.id == sweep_id
+    }
+    return [*IMAGE_COUNTS, *sorted(others)]
 
 
 @cache_table

@@ -132,7 +132,7 @@ def _draw_results(stored: MeasuredRuns, references: StoredMeasurement | None, ov
     table = pd.DataFrame({"Model": whole.groupby("run", sort=False)["label"].first()})
     mean = whole[whole["corruption"] == ALL].set_index("run")
     table["Accuracy, corrupted"] = [_format_interval(mean.loc[run], "accuracy", "low", "high") for run in table.index]
-    columns = {"Model": st.column_config.TextColumn(width=240, pinned=True)}
+    columns = {"Model": st.column_config.TextColumn(width=180, pinned=True)}
     for kind, title in KIND_TITLES.items():
         rows = whole[whole["corruption"] == kind].set_index("run")
         losses = [_format_interval(rows.loc[run], "loss", "loss_low", "loss_high") for run in table.index]

@@ -212,6 +212,7 @@ def _draw_barriers(results: SweepResults) -> None:
         start=[names[line][first] for line, first in zip(barriers["line"], barriers["first"], strict=True)],
         end=[names[line][second] for line, second in zip(barriers["line"], barriers["second"], strict=True)],
         loss=barriers["loss"].map(domains),
+        at=barriers["at"].where(barriers["height"] > 0),
     )
     number = st.column_config.NumberColumn
     columns = {

@@ -15,8 +15,8 @@ from app.widgets.jobs import refused_action, shown_measurements, tray
 from app.widgets.jobs.missing_box import GO_ON_NOTE, draw_box
 from merging.base.modes import VisitorAction
 from merging.base.text import duration_text
-from merging.study.analysis.measurement_registry import find_measurement, find_refusal
-from merging.study.analysis.measurement_store import MEMORY_NOTE, StoredMeasurement, have_same_measurements
+from merging.study.analysis.measurement_registry import Measurement, find_measurement, find_refusal
+from merging.study.analysis.measurement_store import MEMORY_NOTE, StoredMeasurement, have_same_measurement
 from merging.study.analysis.measurement_subject import SubjectKind
 from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from viz.figure_text import clean_text
@@ -128,16 +128,17 @@ def find_live_job(key: str, subject: str) -> Job | None:
 
 def _find_job(key: str, run: Run) -> Job | None:
     """The newest job with this measurement of the run, or of another run with the same result."""
-    shared = find_measurement(key).subject == SubjectKind.EXPERTS  # runs that merge the same experts have one result
+    measurement = find_measurement(key)
+    shared = measurement.subject == SubjectKind.EXPERTS  # runs that merge the same experts have one result
     for job in page_data.job_queue().list_benchmark_jobs():
-        if job.kind == key and (job.subject == run.id or (shared and _same_experts(job.subject, run))):
+        if job.kind == key and (job.subject == run.id or (shared and _share_result(measurement, job.subject, run))):
             return job
     return None
 
 
-def _same_experts(run_id: str, run: Run) -> bool:
+def _share_result(measurement: Measurement, run_id: str, run: Run) -> bool:
     other_run = page_data.store().find(run_id)
-    return other_run is not None and have_same_measurements(run, other_run)
+    return other_run is not None and have_same_measurement(measurement, run, other_run)
 
 
 @click_errors.guard_callback

@@ -171,7 +171,7 @@ def _read_requirement(
 
     if sweep.kind == SUBSETS and (subject_to or best_by):
         raise UsageError(["Subsets are compared by every score; leave --subject-to and --best-by out."])
-    tasks = sweep.sample.tasks or [task.key for task in benchmark.tasks]
+    tasks = sweep.sample.normalize_on(benchmark).tasks or [task.key for task in benchmark.tasks]
     return parse_requirement(subject_to, tasks) if subject_to else None
 
 
@@ -292,28 +292,29 @@ def _print_sweep(
         print(f"It has {score}, n = {row['required_n']:.0f}, and meets it in {certainty}.")
     if is_met:
         print(f"{comparison.in_words(names)}")
-    for sentence in _describe_barriers(sweep, means):
-        print(sentence)
+    if sweep.has_losses:
+        print("\n".join(_describe_barriers(sweep, means)))
 
 
 def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
-    """A sentence for each barrier between two models of a line or a plane, and one on them; none for other sweeps."""
+    """A sentence for each barrier between two models of a line or a plane, and one on all of them."""
     from merging.recipes.recipe import Recipe
     from merging.study.sweeps.point_losses import LOSS_MEANS, explain_barriers, list_barriers
 
     domains = dict(zip(LOSS_MEANS, ("in domain", "out of domain"), strict=True))
     sentences = []
-    for row in list_barriers(sweep, means).to_dict("records") if sweep.has_losses else []:
+    for row in list_barriers(sweep, means).to_dict("records"):
         models = sweep.list_models(row["line"])
         first, second = (
             model.title or model.text() if isinstance(model := models[index], Recipe) else model
             for index in (row["first"], row["second"])
         )
+        where = f", at {row['at']:g} of the way" if row["height"] > 0 else ""
         sentences.append(
-            f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}, at "
-            f"{row['at']:g} of the way ({row['points']} points)."
+            f"Barrier of the loss {domains[row['loss']]} from {first} to {second}: {row['height']:.3f}{where} "
+            f"({row['points']} points)."
         )
-    return [*sentences, explain_barriers(sweep)] if sweep.has_losses else []
+    return [*sentences, explain_barriers(sweep)]
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:

@@ -152,9 +152,15 @@ def find_measurement_result(key: str, store: Store, benchmark: Benchmark, run_id
     return None if name is None else measurement_results(store).find(name)
 
 
-def have_same_measurements(run: Run, other_run: Run) -> bool:
-    """Whether two runs share the measurements of their experts: they merged the same checkpoints in the same order."""
-    return list_merge_inputs(run) == list_merge_inputs(other_run)
+def have_same_measurement(measurement: Measurement, run: Run, other_run: Run) -> bool:
+    """Whether two runs share a measurement of their experts: the same checkpoints, in order unless it grows."""
+    return _list_measured_inputs(measurement, run) == _list_measured_inputs(measurement, other_run)
+
+
+def _list_measured_inputs(measurement: Measurement, run: Run) -> list[tuple[str, str]]:
+    """``list_merge_inputs``; sorted for a measurement of all stored runs, which merge them in any order."""
+    inputs = list_merge_inputs(run)
+    return sorted(inputs) if measurement.grows else inputs
 
 
 def list_merge_inputs(run: Run) -> list[tuple[str, str]]:
@@ -170,7 +176,7 @@ def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run
         run = store.find(run_id)
         if run is None or run.kind != "merge":
             return None
-        measured_subject = list_merge_inputs(run)
+        measured_subject = _list_measured_inputs(measurement, run)
     elif measurement.subject == SubjectKind.RUNS:
         measured_subject = sorted(split_run_ids(run_id))
     return short_digest(json.dumps([measurement.key, measurement.version, measured_subject, benchmark.digest]))

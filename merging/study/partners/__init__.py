@@ -1,1 +1,1 @@
-"""Which experts get along: what a chain does with every subset of a team, measured, and what follows from it."""
+"""Which experts get along: what a chain does with every subset of a team, and what foretells it before a merge."""

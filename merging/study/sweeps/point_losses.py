@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from merging.engine.evaluation.evaluate import SplitPrediction
 from merging.engine.evaluation.image_features import cosines
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import Z95
 from merging.study.sweeps.sweep import LINE, Sweep
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 LOSS, LOSS_ERROR = "loss", "loss_error"  # columns of scores: the mean over images, and its standard error
 LOSS_MEANS = ("loss_in", "loss_out")  # columns of averages: means over tasks
 LOSS_COLUMNS = tuple(f"{name}{end}" for name in LOSS_MEANS for end in ("", "_low", "_high"))
-NORMAL_QUANTILE = 1.959964  # of 95 % intervals
 NO_INTERVAL = "A barrier has no interval: as the largest of several noisy values, it is biased upward."
 LACKS_ENDS = "A barrier needs the losses of both models, at 0 and 1, which are not among the values of {}."
 ON_LINE = 1e-9  # how far a point may be off the straight line between two models
@@ -82,7 +82,7 @@ def average_losses(tasks: Iterable[tuple[bool, float, float]]) -> tuple[float, .
     for domain in (True, False):
         own = [(loss, error) for is_inside, loss, error in rows if is_inside == domain]
         mean = sum(loss for loss, _ in own) / len(own) if own else math.nan
-        half = NORMAL_QUANTILE * math.sqrt(sum(error**2 for _, error in own)) / len(own) if own else math.nan
+        half = Z95 * math.sqrt(sum(error**2 for _, error in own)) / len(own) if own else math.nan
         averages += [mean, max(mean - half, 0.0) if own else math.nan, mean + half]
     return tuple(averages)
 

@@ -55,13 +55,14 @@ Identity = Sequence[Any]  # plain data that identifies a model
 class PointSample:
     """The images of a point's scores: at most ``images`` of every task (0: all), sampled with ``seed``.
 
-    ``tasks`` are keys; none means every task.
+    ``tasks`` are keys; none means every task but those ``without``, which the normal form does not have.
     """
 
     split: str = SPLITS[0]
     images: int = 0
     seed: int = 0
     tasks: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.split not in SPLITS:
@@ -77,12 +78,14 @@ class PointSample:
         return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
 
     def normalize_on(self, benchmark: Benchmark) -> PointSample:
-        """The sample in normal form: ``images`` and ``seed`` are 0 if it has all images of a benchmark."""
-        keys = self.tasks or tuple(task.key for task in benchmark.tasks)
+        """The sample in normal form: ``images`` and ``seed`` are 0 if it has all images, ``tasks`` () if it has all."""
+        keys = self.tasks or tuple(task.key for task in benchmark.tasks if task.key not in self.without)
         for key in keys:
             benchmark.require_split(key, self.split)
+        tasks = keys if self.tasks or len(keys) < len(benchmark.tasks) else ()
         largest = max((benchmark.count_images(key, self.split) for key in keys), default=0)
-        return self if 0 < self.images < largest else PointSample(self.split, 0, 0, self.tasks)
+        is_sampled = 0 < self.images < largest
+        return PointSample(self.split, self.images if is_sampled else 0, self.seed if is_sampled else 0, tasks)
 
 
 @dataclass(frozen=True)

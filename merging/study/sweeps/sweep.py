@@ -233,9 +233,9 @@ class Sweep:
         if not learning:
             return ""
         return (
-            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
-            f"so another {self.unit} may be the best on images that it has not learned from. Let it learn from "
-            "training images instead, as with test_data: {split: exemplars}."
+            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, by which {self.unit}s are "
+            f"compared, so another {self.unit} may be the best on images that it has not learned from. Let it learn "
+            "from training images instead, as with test_data: {split: exemplars}."
         )
 
     @cached_property
@@ -271,8 +271,12 @@ class Sweep:
 
     @property
     def sample(self) -> PointSample:
-        """The images that every point is evaluated on."""
-        return PointSample(self.split, self.images, self.seed)
+        """The images that every point is evaluated on; not those of experts that no model of a line or a plane has."""
+        without: set[str] = set()
+        if self.has_losses:
+            without = {name for recipe in self.recipes for name, _ in recipe.experts}
+            without.difference_update(*map(self.list_experts, self.lines))
+        return PointSample(self.split, self.images, self.seed, without=tuple(sorted(without)))
 
     def _combine_values(self) -> Iterator[tuple[float, ...]]:
         return product(*(axis.values for axis in self.axes))

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
 from viz.chart import chart, check_option
-from viz.drawing import Drawing, Picture
+from viz.drawing import Picture
 from viz.figure_text import clean_text, safe_text
-from viz.hover import decimal, describe_extreme, hover_texts
-from viz.parts import axes, heat_maps, matrix
-from viz.parts.cell_targets import click_targets, every_cell
+from viz.hover import describe_extreme
+from viz.parts import heat_maps, matrix, series
 
 FORMS = {"debiased": "debiased<br>CKA", "linear": "linear<br>CKA"}
 HOVER = (
     "<b>depth {depth:count} and depth {other_depth:count}</b><br>debiased {debiased:decimal 3}, linear "
     "{linear:decimal 3}[<br>{n:count} images]"
 )
-CELL_PX = 34  # px, of a row
+SIDES = ("depth", "other_depth")
 
 
 @chart(
@@ -38,30 +36,20 @@ def cka_depths(
     (CKA), n (images). Kornblith et al. 2019; debiased: Nguyen et al. 2021.
     """
     check_option("value", value, tuple(FORMS))
-    sides = ("depth", "other_depth")
-    depths = [sorted(table[side].astype(int).unique().tolist()) for side in sides]
-    cells = every_cell(table.astype(dict.fromkeys(sides, int)), dict(zip(sides, depths, strict=True)))
-    values = cells[value].to_numpy(np.float64)
-    names = [[*map(str, side[:-1]), "embedding"] for side in depths]
+    cells = series.require_finite_rows(table, value, empty_reason="these features have no CKA")
+    upward, across = (_make_side(table[side], label) for side, label in zip(SIDES, labels, strict=True))
+    rows = upward._replace(names=upward.names[::-1], titles=upward.titles[::-1])  # a matrix begins at the top
     scale = heat_maps.ColorScale(FORMS[value], log=False, limits=(0.0, 1.0))
-    y, x = (grid.ravel() for grid in np.indices((len(depths[0]), len(depths[1])), np.float32))
-    fig = Drawing([
-        heat_maps.heat(values.reshape(len(depths[0]), -1), scale, xgap=1, ygap=1),
-        *(
-            [matrix.write_numbers(x, y, [decimal(one) for one in values], values < 0.5)]
-            if len(depths[1]) <= matrix.MAX_NUMBERED_COLUMNS else []
-        ),
-        click_targets(names[0], names[1], hover_texts(cells, HOVER), "Depths"),
-    ])  # fmt: skip
-    for update, side, label in ((fig.update_yaxes, 0, labels[0]), (fig.update_xaxes, 1, labels[1])):
-        update(**axes.name_axis("Depth", names[side], 12) | {"title": {"text": f"Depth in {safe_text(label, 44)}"}})
-    fig.update_layout(
-        barmode="overlay", showlegend=False, margin={"l": 110, "r": heat_maps.RIGHT, "t": heat_maps.TOP, "b": 60}
-    )
-    same = cells[cells["depth"] == cells["other_depth"]]
+    fig = matrix.draw_table_matrix(table, rows, across, SIDES, value, HOVER, scale)
     words = f"{value.capitalize()} CKA of {clean_text(labels[0], 60)} and {clean_text(labels[1], 60)}."
     words += describe_extreme(
-        same, value, f" At equal depth it is least at depth {{depth:count}}, {{{value}:decimal 2}}.", smallest=True
-    )
-    height = heat_maps.TOP + 60 + CELL_PX * max(len(depths[0]), 5)
-    return Picture(fig, words, height, zoom_key=f"{value}:{len(cells)}")
+        cells[cells["depth"] == cells["other_depth"]], value,
+        f" At equal depth it is least at depth {{depth:count}}, {{{value}:decimal 2}}.", smallest=True,
+    )  # fmt: skip
+    return Picture(fig, words, matrix.matrix_height(fig, len(rows.names)), zoom_key=f"{value}:{len(table)}")
+
+
+def _make_side(depths: pd.Series[int], label: str) -> matrix.MatrixSide:
+    """The depths of a model in ascending order; the last is its embedding."""
+    names = [str(depth) for depth in sorted(depths.unique())]
+    return matrix.MatrixSide(f"Depth in {safe_text(label, 44)}", names, [*names[:-1], "embedding"])
