@@ -49,8 +49,8 @@ def write_packed(
     if not is_whole(answers):
         raise StoreError("Answers that several models share are not packed.")
     facts = {
-        "experts": list(measured.experts), "subsets": " ".join(map(str, subsets)), "images": tasks, "seed": measured.seed,
-        "device": measured.device,
+        "experts": list(measured.experts), "subsets": " ".join(map(str, subsets)), "images": tasks,
+        "seed": measured.seed, "device": measured.device,
     }  # fmt: skip
     packed = np.packbits(answers.T.astype(np.uint8), axis=1)
     packed_results(store).write(name_subsets(planned), facts, {}, {RIGHT: packed}, root=root)
