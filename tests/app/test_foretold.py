@@ -55,11 +55,12 @@ def test_the_bundled_chains_are_judged_at_once(open_app: Any) -> None:
     assert not find_buttons(at, MEASURE, "Measure") and "Not measured yet" not in words(at)
     for key, name in (("ties", "TIES"), ("task_arithmetic", "Task Arithmetic"), ("tsv_m", "TSV")):
         for row in judge_bundled(key)[2].dropna(subset="p").to_dict("records"):
-            verdict = "better" if row["p"] <= 0.05 else r"\*\*no\*\* better"
-            number = f"{row['rho']:.2f}".replace("-", "−")
-            start = rf"With \*\*{row['name']}\*\*, losses are foretold {verdict} than "
-            sentence = rf"{start}.*{name}[^(]*(\([^(]*\))? \(ρ = {number}, "
-            assert re.search(sentence, words(at)), sentence
+            better, worse = re.search(
+                rf"With \*\*{row['name']}\*\*, losses are foretold (better .*?)?(\*\*no\*\* better.*)?\.\n", words(at)
+            ).groups("")  # type: ignore[union-attr]
+            is_useful, number = row["p"] <= 0.05 and row["rho"] > 0, f"{row['rho']:.2f}".replace("-", "−")
+            assert bool(re.search(rf"{name}[^(]*(\([^(]*\))? \(ρ = {number}, ", better)) == is_useful, row
+            assert bool(re.search(rf"{name}(,| and| \\\(|\\-|$)", worse)) != is_useful, row
 
 
 @pytest.mark.full

@@ -83,23 +83,28 @@ def _list_chains(recipe: Recipe) -> dict[str, Recipe]:
 def describe_verdicts(table: pd.DataFrame) -> list[str]:
     """A sentence for each set of predictors: the chains whose losses it does not foretell, and those that it does."""
     sentences = []
-    for label, rows in table.groupby("label", sort=False):
-        for beats, verdict in ((True, "better"), (False, "**no** better")):
-            words = [
-                f"{page_text.safe_text(row['task'])} (ρ = {decimal(row['rho'])}, control {decimal(row['control'])}, "
-                f"p = {row['p']:.2g})"
-                for row in rows[np.isfinite(rows["p"]) & (rows["beats_control"] == beats)].to_dict("records")
-            ]
-            if words:
-                name, chains = page_text.safe_text(str(label).lower()), page_text.join_words(words)
-                sentences.append(
-                    f"With **{name}**, losses are foretold {verdict} than with shuffled tasks for {chains}."
-                )
+    for label, of_set in table.groupby("label", sort=False):
+        rows = of_set[np.isfinite(of_set["p"])]
+        is_useful = rows["beats_control"] & (rows["rho"] > 0)
+        better = [
+            f"{page_text.safe_text(row['task'])} (ρ = {decimal(row['rho'])}, p = {row['p']:.2g})"
+            for row in rows[is_useful].to_dict("records")
+        ]
+        worse = [page_text.safe_text(task) for task in rows["task"][~is_useful]]
+        words = [f"better than with shuffled tasks for {page_text.join_words(better)}"] if better else []
+        if worse:
+            words.append(
+                f"**no** better{'' if better else ' than with shuffled tasks'} for {page_text.join_words(worse)}"
+            )
+        if words:
+            sentences.append(
+                f"With **{page_text.safe_text(str(label).lower())}**, losses are foretold {'; '.join(words)}."
+            )
     if (table["name"] == SIZE_ALONE).any():
         sentences.append("The size of a team is the same whatever its tasks are called, so it has no control.")
     if (table["beats_control"] & (table["rho"] <= 0)).any():
         sentences.append(
-            "Where ρ is not above zero, beating the control is of no use: the order of losses stays unknown."
+            "Where ρ is not above zero, beating the control is of no use, since the order of losses stays unknown."
         )
     return sentences
 
