@@ -78,8 +78,8 @@ def main() -> None:
         with st.container(horizontal=True, gap="medium"):
             recipe = pick_chain(recipes)
             counts = {str(count or ALL_IMAGES): count for count in list_image_counts(recipe)}
-            label, key = "Images of each data set", address.PARTNERS_IMAGES
-            images = counts[st.selectbox(label, counts, key=key, bind=address.BIND, width=200)]
+            label = "Images of each data set"
+            images = counts[st.selectbox(label, counts, key=address.PARTNERS_IMAGES, bind=address.BIND, width=200)]
         is_live = Team.of_chain(recipe, images).is_live
         guarded_fragment(draw_team, run_every=POLL_SECONDS if is_live else None)(recipe, images, view)
     except MergingError as error:

@@ -49,8 +49,8 @@ def write_packed(
     if not is_whole(answers):
         raise StoreError("Answers that several models share are not packed.")
     facts = {
-        "experts": list(measured.experts), "subsets": " ".join(map(str, subsets)), "images": tasks,
-        "seed": measured.seed, "device": measured.device,
+        "experts": list(measured.experts), "subsets": subsets, "images": tasks, "seed": measured.seed,
+        "device": measured.device,
     }  # fmt: skip
     packed = np.packbits(answers.T.astype(np.uint8), axis=1)
     packed_results(store).write(name_subsets(planned), facts, {}, {RIGHT: packed}, root=root)
@@ -60,7 +60,7 @@ def find_packed(store: Store, planned: Sequence[NamedPoint]) -> MeasuredSubsets 
     """The packed measurement of all these points, or None."""
     if (result := packed_results(store).find(name_subsets(planned))) is None:
         return None
-    facts, subsets = result.facts, [int(subset) for subset in result.facts["subsets"].split()]
+    facts, subsets = result.facts, [int(subset) for subset in result.facts["subsets"]]
     answers = np.unpackbits(result.array(RIGHT), axis=1, count=len(subsets)).T.astype(np.float64)
     ends = np.cumsum(list(facts["images"].values()))[:-1]
     by_task = dict(zip(facts["images"], np.split(answers, ends, axis=1), strict=True))
