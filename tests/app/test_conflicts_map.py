@@ -9,6 +9,7 @@ import pytest
 import tiny_library
 from page_harness import chart_specs, charts, click, own, press, words
 
+from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import measurement_subject
@@ -71,3 +72,8 @@ def test_a_newer_run_is_on_the_next_map(
     assert "left out: its weights" not in words(at)
     monkeypatch.setattr(model_map, "is_quick", lambda run: False)  # as if it learned
     assert "The chosen run is left out: its weights are not stored" in words(at.run())
+
+
+def test_a_run_with_several_models_is_not_on_the_map(open_app: Any) -> None:
+    at = open_app("conflicts", settings.BUNDLED_FOLDER, conflicts_view=VIEW, run="95f0989be4c6")  # EMR-Merging
+    assert not at.exception and charts(at) == 1 and "it is no single model without modules" in words(at)

@@ -29,6 +29,7 @@ MAP_NOTE = (
 LEFT_OUT = "Not on it: {}, whose weights are not stored and would have to be learned again."
 FAILED = "Not on it: {} that could not be merged again."
 CHOSEN_LEFT_OUT = "The chosen run is left out: its weights are not stored, and it would have to learn again."
+CHOSEN_NO_MODEL = "The chosen run is not on it: it is no single model without modules."
 NEAR_MODELS, ALL_MODELS = "near the experts", "all models"
 FAR_NOTE = "Left out of this map: {}, whose change is longer than {} times the longest expert's."
 NEWER_RUNS = "{} {} made after this map, which shows {}."
@@ -39,7 +40,9 @@ def draw_view(run: Run) -> None:
     from merging.study.weight_space.model_map import NEAR, is_mappable, is_quick, list_mapped
 
     measurement = measurements.find_measurement(measurements.MODEL_MAP, run.id)
-    if not is_quick(run):
+    if not is_mappable(run, run):
+        st.caption(CHOSEN_NO_MODEL)
+    elif not is_quick(run):
         st.caption(CHOSEN_LEFT_OUT)
     if measurement is None:
         measure_button.draw_missing(measurements.MODEL_MAP, [run], NOT_MEASURED)

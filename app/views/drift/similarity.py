@@ -27,6 +27,7 @@ NOT_COMPARED = (
     "These two models have not been compared. This reads the same images with both, about {} on two cores, and merges "
     "a run again whose weights are not stored."
 )
+AGAINST_HELP = "The reference models, and the other runs that are chosen above."
 NOTE = (
     "Linear CKA is 1 for features that agree up to a rotation and one factor, and 0 for unrelated ones (Kornblith et "
     "al., 2019). The debiased form (Nguyen et al., 2021) does not grow when images are few, as the plain one does. "
@@ -48,7 +49,9 @@ def draw_view(chosen: Sequence[Run], stored: Sequence[Run]) -> None:
         if not others:
             st.info("No other model has been evaluated on this benchmark.")
             return
-        other = others[st.selectbox("Against", others, key=address.OTHER_MODEL, bind=address.BIND, width=320)]
+        other = others[st.selectbox(
+            "Against", others, key=address.OTHER_MODEL, bind=address.BIND, width=320, help=AGAINST_HELP,
+        )]  # fmt: skip
     subject = join_run_ids(sorted((run.id, other.id)))
     measurement = measurements.find_measurement(measurements.SIMILARITY, subject)
     if measurement is None:
