@@ -91,6 +91,14 @@ def draw_recipe_files(recipe: Recipe) -> None:
         st.code(command_lines(recipe), language="bash", wrap_lines=True)
 
 
+def draw_expected_loss(recipe: Recipe, references: Mapping[str, str]) -> None:
+    """The expected loss, or why a model of the team stops it; the merge of the chosen experts can still run."""
+    try:
+        expected_loss.draw_expected_loss(recipe, references)
+    except MergingError as error:
+        st.caption(f":material/error: No expected loss. {page_text.safe_text(error, 600)}")
+
+
 def find_started_run(recipe: Recipe, started: Sequence[str]) -> Run | None:
     """The last started run, unless it is the run of this recipe."""
     run = page_data.store().find(next(iter(started), ""))
@@ -108,7 +116,7 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
         draw_costs(recipe, stored)
         model_sets.draw_evaluation(recipe.pretrained, dict(recipe.experts))
         if not page_data.why_not_evaluated(recipe.pretrained):
-            expected_loss.draw_expected_loss(recipe, references)
+            draw_expected_loss(recipe, references)
     if not refused_action.draw_recipe_refusal(recipe, "merge"):
         draw_run_button(recipe, mergeable, stored)
     if started := view_state.resolve_started():

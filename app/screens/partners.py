@@ -31,13 +31,17 @@ NOT_MEASURED = (
     "Nothing of this chain is measured yet. Measuring merges subsets of the experts and evaluates every one of them; "
     "the charts fill in as it goes."
 )
+NO_TEAM = "Partners compares experts of a team; this benchmark has fewer than two."
 PICTURE_TIME = "This chain learns from images, so that every subset is merged anew and takes longer."
 
 
-def pick_chain(recipes: Mapping[str, tuple[str, Recipe]]) -> Recipe:
-    """Draw the picker of the chain, with the offered presets first."""
+def pick_chain(recipes: Mapping[str, tuple[str, Recipe]]) -> Recipe | None:
+    """Draw the picker of the chain, with the offered presets first; None without a chain of two experts."""
     teams = [key for key, (_, recipe) in recipes.items() if len(recipe.experts) > 1]
     keys = [*(key for key in OFFERED if key in teams), *(key for key in teams if key not in OFFERED)]
+    if not keys:
+        st.info(NO_TEAM)
+        return None
     chosen = view_state.resolve_value(address.PARTNERS_CHAIN, keys, keys[0])
     st.session_state["partners_chain_picker"] = chosen  # the picker shows the chain of the link
     st.selectbox(
@@ -76,7 +80,8 @@ def main() -> None:
     recipes = list_offered_recipes(page_data.stored_runs())
     try:
         with st.container(horizontal=True, gap="medium"):
-            recipe = pick_chain(recipes)
+            if (recipe := pick_chain(recipes)) is None:
+                return
             counts = {str(count or ALL_IMAGES): count for count in list_image_counts(recipe)}
             label = "Images of each data set"
             images = counts[st.selectbox(label, counts, key=address.PARTNERS_IMAGES, bind=address.BIND, width=200)]
@@ -86,5 +91,7 @@ def main() -> None:
         st.error(page_text.safe_text(error, 1000), icon=":material/error:")
 
 
-page_parts.draw_heading("Partners", "Which experts get along, what each brings, and which to leave out.")
+page_parts.draw_heading(
+    "Partners", "Which experts get along, what each brings, which to leave out, and what was known before the merge."
+)
 main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -18,6 +19,7 @@ from app.views.lessons.guess_widgets import list_cell_names
 from app.views.partners.partner_data import Team
 from app.widgets import page_parts
 from app.widgets.jobs import tray
+from merging.base import settings
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.image_draws import REPORTING
 from merging.recipes.presets import find_preset
@@ -206,3 +208,21 @@ def test_cells_of_a_guess_are_named_as_on_pages(open_app: Any, library: Path) ->
     cells = (Cell("digits", "Handwriting digits", True), Cell("flags", "Flags", False))
     names = list_cell_names(Fact(0.5, cells=cells))
     assert [column for _, column in names] == ["Handwritten digits", "Flags"]
+
+
+def test_pairs_of_a_library_are_shown_before_all_subsets_are_measured(open_app: Any) -> None:
+    at = open_app("partners", settings.BUNDLED_FOLDER, partners_chain="task_arithmetic_lwptv")
+    assert not at.exception and chart_keys(at) == ["partner_losses"] and "93 of 256 subsets measured" in words(at)
+    assert "merged with its own expert alone" in words(at) and "returns the pretrained model" in words(at)
+    at = open_app("partners", settings.BUNDLED_FOLDER, partners_chain="ties")
+    assert not at.exception and "returns the pretrained model" not in words(at)
+
+
+def test_one_expert_has_no_partner(open_app: Any, library: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(library, tmp_path / "one", ignore=shutil.ignore_patterns("runs")))
+    facts = json.loads((folder / "tasks.json").read_text())
+    inside = [task for task in facts["tasks"] if task["group"] == "in_domain"]
+    facts["tasks"] = [task for task in facts["tasks"] if task not in inside[1:]]
+    (folder / "tasks.json").write_text(json.dumps(facts))
+    at = open_app("partners", folder)
+    assert not at.exception and "fewer than two" in words(at)

@@ -21,6 +21,7 @@ MEANINGS = {
     AMONG_ALL: "Each row is a task after all experts are merged; a column says what its accuracy does when that expert "
     "joins the others.",
 }
+NO_CHANGE = "With a single expert this chain returns the pretrained model, to which losses are then relative."
 DETAILS = (
     "Intervals are of 95 % and paired by image: Newcombe's for a task, a bootstrap of images for the mean out of "
     "domain. Experts stand in the order of an average-linkage clustering of what they cost each other among all. "
@@ -31,15 +32,19 @@ DETAILS = (
 def draw_view(team: Team) -> None:
     """Draw the matrix of losses, as far as it is measured."""
     chart_view.draw_question("partner_losses")
-    among = page_parts.pick_button("Experts meet", (AMONG_ALL, IN_PAIRS), address.COMPANY)
+    is_known = not partner_data.read_losses(team.stored.key, AMONG_ALL, team.measured).empty
+    companies = (AMONG_ALL, IN_PAIRS) if is_known else (IN_PAIRS, AMONG_ALL)
+    among = page_parts.pick_button("Experts meet", companies, address.COMPANY)
     losses = partner_data.read_losses(team.stored.key, among, team.measured)
     changes = losses.rename(columns={"task": "first", "expert": "second"}).assign(
         change=-losses["loss"], low=-losses["high"], high=-losses["low"]
     )
+    alone = NO_CHANGE if among == IN_PAIRS and team.measured.is_pretrained_alone else ""
     chart_view.draw_chart(
         "partner_losses", changes, name=f"partners_{team.sweep.id}", question_drawn=True,
         order=partner_data.order_team(team), worst=find_worst(losses),
-        caption=f"{MEANINGS[among]} {describe_clear_losses(losses)} {DETAILS} {team.note}", sources=[team.sweep],
+        caption=f"{MEANINGS[among]} {alone} {describe_clear_losses(losses)} {DETAILS} {team.note}",
+        sources=[team.sweep],
     )  # fmt: skip
 
 

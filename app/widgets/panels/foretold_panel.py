@@ -16,6 +16,7 @@ from app.widgets.jobs import measure_button, sweep_status
 from merging.recipes.recipe import Recipe
 from merging.study.partners.foretell import TeamRow, judge_predictors, list_losses
 from merging.study.partners.predictors import PAIRS, list_predictors
+from merging.study.runs import edit_pairs
 from merging.study.sweeps.sweep import Sweep, with_absolute_paths
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ NO_RUN = (
 class Foretold:
     """A chain on a whole team, the ``stored`` subsets of it, and the ``measured`` predictors (None: not yet) of a run.
 
-    ``few`` is the sweep of its single experts, pairs and triples.
+    ``whole`` is the sweep of all subsets, ``few`` that of single experts, pairs and triples.
     """
 
+    whole: Sweep
     few: Sweep
     stored: StoredSubsets
     run: Run | None
@@ -63,7 +65,7 @@ class Foretold:
     def judged(self) -> pd.DataFrame:
         """The table of ``judge_predictors``; only if ``is_ready``."""
         assert self.measured is not None
-        return _judge(self.stored.key, str(self.measured.path), self.pairs, self.losses)
+        return _judge(self.stored.key, self.measured, self.pairs, self.losses)
 
     @property
     def note(self) -> str:
@@ -79,7 +81,7 @@ class Foretold:
 
 
 @cache_table
-def _judge(key: str, path: str, _pairs: pd.DataFrame, _losses: dict[TeamRow, float]) -> pd.DataFrame:
+def _judge(key: str, measured: StoredMeasurement, _pairs: pd.DataFrame, _losses: dict[TeamRow, float]) -> pd.DataFrame:
     return judge_predictors(_pairs, _losses, list_predictors(_pairs))
 
 
@@ -90,10 +92,11 @@ def read_foretold(recipe: Recipe, images: int) -> Foretold:
     if not stored.measured.complete:
         stored = sweeps.read_subsets(few)
     models = _read_models(recipe)
-    runs = [run for run in page_data.page_runs() if run.recipe is not None and _read_models(run.recipe) == models]
+    recipes = ((run, edit_pairs.read_recipe(run)) for run in page_data.page_runs())
+    runs = [run for run, other in recipes if other is not None and _read_models(other) == models]
     found = ((run, measurements.find_measurement(measurements.PREDICTORS, run.id)) for run in runs[:1])
     run, measured = next(found, (None, None))
-    return Foretold(few, stored, run, measured)
+    return Foretold(whole, few, stored, run, measured)
 
 
 def _read_models(recipe: Recipe) -> tuple[str, tuple[tuple[str, str], ...]]:
@@ -104,7 +107,9 @@ def _read_models(recipe: Recipe) -> tuple[str, tuple[tuple[str, str], ...]]:
 def draw_missing(foretold: Foretold, name: str) -> None:
     """The progress of what is being measured, and buttons for what is missing, with their seconds."""
     if not foretold.stored.measured.complete:
-        sweep_status.draw_job(foretold.few, "Measure pairs and triples", name)
+        job = sweeps.sweep_job(foretold.whole)  # which measures pairs and triples, too
+        sweep = foretold.whole if job is not None and job.is_live else foretold.few
+        sweep_status.draw_job(sweep, "Measure pairs and triples", name)
     if foretold.measured is None and foretold.run is not None:
         measure_button.draw_missing(measurements.PREDICTORS, [foretold.run], NO_PREDICTORS)
     elif foretold.measured is None:

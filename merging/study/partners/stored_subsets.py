@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study.partners.packed_subsets import find_packed
-from merging.study.partners.subsets import MeasuredSubsets
+from merging.study.partners.subsets import MeasuredSubsets, list_few
 from merging.study.runs.run_store import Store
 from merging.study.sweeps.best_points import read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
@@ -31,12 +31,15 @@ def read_subsets(sweep: Sweep, store: Store, benchmark: Benchmark) -> MeasuredSu
 def collect_subsets(
     sweep: Sweep, store: Store, benchmark: Benchmark, planned: Sequence[NamedPoint], points: Mapping[str, Point]
 ) -> MeasuredSubsets:
-    """The measured subsets of a sweep with its plan and its stored ``points``."""
+    """The measured subsets of a sweep with its plan and its stored ``points``, beside packed ones of few experts."""
     if (packed := find_packed(store, planned)) is not None:
         return packed
     answers = read_point_answers(points, sweep.sample, benchmark)
     subsets = {int(point.point.values[0]): point.name for point in planned}
-    right = {subset: answers[name] for subset, name in sorted(subsets.items()) if name in answers}
     experts = tuple(name for name, _ in sweep.recipes[0].experts)
-    devices = ", ".join(sorted({point.device for point in points.values()}))
-    return MeasuredSubsets(experts, right, len(subsets), sweep.seed, devices)
+    few = set(list_few(len(experts)))
+    packed = find_packed(store, [point for point in planned if int(point.point.values[0]) in few])
+    right = dict(packed.right) if packed else {}
+    right |= {subset: answers[name] for subset, name in subsets.items() if name in answers}
+    devices = {point.device for point in points.values()} | ({packed.device} if packed else set())
+    return MeasuredSubsets(experts, dict(sorted(right.items())), len(subsets), sweep.seed, ", ".join(sorted(devices)))

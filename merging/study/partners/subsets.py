@@ -94,6 +94,14 @@ class MeasuredSubsets:
         return len(self.right) == self.total
 
     @property
+    def is_pretrained_alone(self) -> bool:
+        """Whether the chain gives the pretrained model for every single expert, as far as its answers tell."""
+        alone = [1 << index for index in range(len(self.experts))]
+        return {0, *alone} <= self.right.keys() and all(
+            (self.right[one][task] == self.right[0][task]).all() for one in alone for task in self.tasks
+        )
+
+    @property
     def everyone(self) -> int:
         """The subset with all experts."""
         return (1 << len(self.experts)) - 1
