@@ -202,7 +202,7 @@ def _draw_barriers(results: SweepResults) -> None:
     barriers = list_barriers(results.sweep, results.averages)
     if barriers.empty:
         if results.complete:
-            st.caption(explain_barriers(results.sweep))
+            st.caption(page_text.safe_text(explain_barriers(results.sweep), 400))
         return
     st.header(BARRIERS_QUESTION, anchor=False)
     names = {line: [clean_text(name, 60) for name in sweeps.model_names(results.sweep, line)]
@@ -220,7 +220,8 @@ def _draw_barriers(results: SweepResults) -> None:
         "at": number("At t", format="%.3f"), "points": "Points",
     }  # fmt: skip
     page_parts.draw_table(rows[list(columns)], "Barriers between models", columns)
-    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explain_barriers(results.sweep)}")
+    explanation = page_text.safe_text(explain_barriers(results.sweep), 400)
+    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explanation}")
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:
