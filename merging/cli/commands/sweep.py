@@ -318,17 +318,18 @@ def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
-    """The sweep that the options describe. Raises UsageError if they name no recipe."""
+    """The sweep that the options describe. Raises UsageError if they name no recipe, or exclude each other."""
     from merging.study.partners import subsets
     from merging.study.sweeps import sweep_target as axes
     from merging.study.sweeps.sweep import DEFAULT_IMAGES, LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
+    _check_kind(options)
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
     if options.subsets:
-        if len(recipes) > 1 or options.vary or options.line is not None or options.plane is not None:
-            raise UsageError(["--subsets takes one recipe, and no --vary, --line or --plane."])
+        if len(recipes) > 1:
+            raise UsageError(["--subsets takes one recipe; name only one."])
         images = subsets.DEFAULT_IMAGES if options.images is None else options.images
         return subsets.plan_subsets(recipes[0], images, options.seed, options.split, title=options.title)
     axis_texts = [word.partition("=") for word in options.vary]
@@ -350,6 +351,22 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
         title=options.title,
         through=tuple(name.strip() for name in options.through.split(",") if name.strip()),
     )
+
+
+def _check_kind(options: SweepOptions) -> None:
+    """Raise UsageError if options describe sweeps of several kinds, or models that no line or plane goes through."""
+    kinds = {
+        "--vary": bool(options.vary),
+        "--line": options.line is not None,
+        "--plane": options.plane is not None,
+        "--subsets": options.subsets,
+    }
+    if len(chosen := [name for name, is_chosen in kinds.items() if is_chosen]) > 1:
+        raise UsageError([f"{' and '.join(chosen)} exclude each other; keep one of them."])
+    if options.through and not (kinds["--line"] or kinds["--plane"]):
+        raise UsageError(["--through names the models of a line or a plane; add --line or --plane."])
+    if kinds["--plane"] and not options.through:
+        raise UsageError(["--plane goes through three models; name them with --through A,B,C."])
 
 
 def _name_line(sweep: Sweep, line: int) -> str:
