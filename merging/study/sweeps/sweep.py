@@ -187,8 +187,7 @@ class Sweep:
         names = tuple(axis.target for axis in self.axes)
         if names != (expected := ("alpha", "beta")[: len(self.axes)]):
             raise RecipeError(f"A sweep of kind {self.kind} varies {' and '.join(expected)}; got {', '.join(names)}.")
-        every_model = [model for line in self.lines for model in self.list_models(line)]
-        merges = [model for model in every_model if isinstance(model, Recipe)]
+        merges = self._list_merges()
         if unused := [recipe.text() for recipe in self.recipes[1:] if recipe not in merges]:
             raise RecipeError(f"The sweep does not go through the merge of {unused[0]}.")
         if len({recipe.pretrained for recipe in self.recipes}) > 1 and self.through:
@@ -197,7 +196,7 @@ class Sweep:
             )
         if per_task := [recipe.text() for recipe in merges if recipe.per_task]:
             raise RecipeError(f"{per_task[0]} gives one model per task, so there is no {self.kind} through it.")
-        if adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]:
+        if adapted := [recipe.text() for recipe in merges if recipe.adapt]:
             raise RecipeError(f"A {self.kind} varies weights only; remove the adapt on top of the model: {adapted[0]}.")
 
     @property
@@ -220,6 +219,14 @@ class Sweep:
                 )
         return tuple(known[name] for name in self.through)
 
+    def _list_merges(self) -> list[Recipe]:
+        """The recipes that the points merge; on lines and in planes, those of their models and of the marked merge."""
+        if not self.has_losses:
+            return list(self.recipes)
+        models = [model for line in self.lines for model in self.list_models(line)]
+        marked = [point.recipe for point in self._list_plane_merge()]
+        return [model for model in [*models, *marked] if isinstance(model, Recipe)]
+
     def list_experts(self, line: int) -> set[str]:
         """The experts that the models of a line or a plane are, or have merged; their tasks are in domain."""
         models = self.list_models(line)
@@ -229,7 +236,7 @@ class Sweep:
     @property
     def learning_note(self) -> str:
         """A warning if recipes learn from images of the split that the points are evaluated on; otherwise empty."""
-        learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
+        learning = [recipe.text() for recipe in self._list_merges() if recipe.adapted_on == self.split]
         if not learning:
             return ""
         return (
@@ -304,7 +311,8 @@ class Sweep:
                 for weight, model in zip(weights, self.list_models(line), strict=True)
                 if model != PRETRAINED
             ]
-            return SweepPoint(line, values, recipe, tuple(terms))
+            plain = replace(recipe, adapt=None) if recipe.adapt else recipe  # of a recipe that is not on the line
+            return SweepPoint(line, values, plain, tuple(terms))
         for axis, value in zip(self.axes, values, strict=True):
             recipe = axes.vary_recipe(recipe, axis.target, value, self.seed)
         return SweepPoint(line, values, recipe)
