@@ -220,9 +220,13 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
     spec = at.get("plotly_chart")[0].proto.spec
     assert all(name in spec for name in ("Pretrained", "Expert Circles", "Expert Digits", "Merge: "))
     said = words(at)
-    assert "is off the plane" in said and "cannot be opened as a run" in said
+    assert "is off the plane" in said
     assert "Is there a barrier of the loss between two models?" in said and "over the computed points" in said
     assert "n = " in said and at.button_group(key="score").options[-1] == "out-of-domain loss"
+    for place, model in (("0, 0", "is the pretrained model"), ("0, 1", "is the expert Digits"), ("0.5, 0", "inter")):
+        point = next(option for option in picker(at, "chosen_point").options if option.startswith(f"{place}  "))
+        picker(at, "chosen_point").select(point).run()
+        assert f"This point {model}" in (said := words(at)) and "so it cannot be opened as a run" in said
     at.button_group(key="score").set_value("in-domain loss").run()
     assert not at.exception and "In-domain loss" in at.get("plotly_chart")[0].proto.spec
 

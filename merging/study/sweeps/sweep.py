@@ -75,13 +75,19 @@ class SweepPoint:
     terms: tuple[tuple[float, Model], ...] | None = None
 
     @property
-    def merge(self) -> Recipe | None:
-        """The recipe whose merged model the point is; None if it is an expert or between models."""
+    def model(self) -> Model | None:
+        """The single model that the point is; None if it is between models."""
         if self.terms is None:
             return self.recipe
-        whole = [model for coefficient, model in self.terms if coefficient != 0]
-        is_one = [coefficient for coefficient, _ in self.terms if coefficient != 0] == [1.0]
-        return whole[0] if is_one and isinstance(whole[0], Recipe) else None
+        terms = [term for term in self.terms if term[0] != 0]
+        if not terms:
+            return PRETRAINED
+        return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else None
+
+    @property
+    def merge(self) -> Recipe | None:
+        """The recipe whose merged model the point is; None if it is another model or between models."""
+        return self.model if isinstance(self.model, Recipe) else None
 
     def to_plain(self) -> dict[str, Any]:
         """The point as plain data, with the recipe's title, since some warnings contain it."""
