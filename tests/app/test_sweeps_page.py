@@ -227,6 +227,9 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
         point = next(option for option in picker(at, "chosen_point").options if option.startswith(f"{place}  "))
         picker(at, "chosen_point").select(point).run()
         assert f"This point {model}" in (said := words(at)) and "so it cannot be opened as a run" in said
+    averages = sweeps.sweep_results(found).averages
+    table = next(frame.value for frame in at.dataframe if "n_in" in frame.value)
+    assert table["loss_in"].tolist() == averages["loss_in"].round(4).tolist() and "loss_out" in table
     at.button_group(key="score").set_value("in-domain loss").run()
     assert not at.exception and "In-domain loss" in at.get("plotly_chart")[0].proto.spec
 

@@ -91,6 +91,22 @@ def test_subsets_of_a_team(tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
     assert "subsets, 16 of them stored" in out
 
 
+def test_the_table_of_a_line_has_losses_with_intervals(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(Benchmark.load(tiny_folder)).to_yaml())
+    assert main(["sweep", str(path), "--line", "0,1", "--through", "pretrained,circles", "--images", "6"]) == 0
+    out = capsys.readouterr().out
+    assert "loss in [95 %]" in out and "loss out [95 %]" in out
+    assert main(["sweep", "--stored", out.split("Sweep ")[1].split()[0], "--json"]) == 0
+    for point in json.loads(capsys.readouterr().out)["points"]:
+        for name in ("loss_in", "loss_out"):
+            assert f"  {point[name]:.3f} [{point[f'{name}_low']:.3f}, {point[f'{name}_high']:.3f}]" in out
+
+
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [

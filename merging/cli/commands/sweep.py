@@ -375,22 +375,28 @@ def _name_line(sweep: Sweep, line: int) -> str:
     return ", ".join(sweep.through) or recipe.title or recipe.text()
 
 
+def _format_loss(mean: float, low: float, high: float) -> str:
+    """'0.512 [0.480, 0.544]': a mean loss with its interval; a dash for NaN."""
+    return "–" if math.isnan(mean) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
+
+
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images below it, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     count_heads = ("n in", "n out") if len(counts) > 1 else ()
     devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
-    lines: list[Sequence[str]] = [
-        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
-    ]
+    losses = {"loss_in": "loss in [95 %]", "loss_out": "loss out [95 %]"} if sweep.has_losses else {}
+    scores = "in domain [95 %]", "out of domain [95 %]", "H-score", *losses.values()
+    lines: list[Sequence[str]] = [("recipe", *sweep.labels, *scores, *count_heads, *devices)]
     for row in rows.to_dict("records"):
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if math.isnan(row["h_score"]) else f"{100 * row['h_score']:.1f} %"
+        means = [_format_loss(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in losses]
         images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
-        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *images, *device))
+        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *means, *images, *device))
     if count_heads:
         return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]
