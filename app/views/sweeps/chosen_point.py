@@ -57,7 +57,7 @@ def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
             ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
             ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
         ):
-            if row[image_count]:  # zero if the sweep has no tasks in this domain, as planes out of domain
+            if row[image_count]:  # zero if the sweep has no tasks in this domain
                 with st.container(gap="xsmall"):
                     st.metric(name, percent(row[score]))
                     counts = f"{plural(int(row[task_count]), 'task')}, n = {int(row[image_count]):,}"
