@@ -127,7 +127,7 @@ def _list_edges(values: NDArray[np.float64]) -> Iterator[tuple[int, int, NDArray
 
 
 def list_barriers(sweep: Sweep, averages: pd.DataFrame) -> pd.DataFrame:
-    """The barriers between every two models of a line or a plane whose ends are computed, in and out of domain.
+    """The barriers, in and out of domain, between every two models of which both and points between them are computed.
 
     Columns: line, first and second (positions of the models in ``list_models``), loss ("loss_in" or "loss_out"),
     height, at (the share of the way from the first to the second) and points (computed, with both ends).

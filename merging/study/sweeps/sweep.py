@@ -89,6 +89,18 @@ class SweepPoint:
         """The recipe whose merged model the point is; None if it is another model or between models."""
         return self.model if isinstance(self.model, Recipe) else None
 
+    @property
+    def merged_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes whose merged models the point is or combines."""
+        if self.terms is None:
+            return (self.recipe,)
+        return tuple(model for coefficient, model in self.terms if coefficient != 0 and isinstance(model, Recipe))
+
+    @property
+    def opened_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes whose files the point is computed from, its own one first."""
+        return tuple(dict.fromkeys((self.recipe, *self.merged_recipes)))
+
     def to_plain(self) -> dict[str, Any]:
         """The point as plain data, with the recipe's title, since some warnings contain it."""
         terms = self.terms and [

@@ -147,7 +147,11 @@ class SweepSession:
             "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
-            "digests": [digest_for_request(checkpoint) for checkpoint in self.open_checkpoints(planned.point.recipe)],
+            "digests": [
+                digest_for_request(checkpoint)
+                for recipe in planned.point.opened_recipes
+                for checkpoint in self.open_checkpoints(recipe)
+            ],
         }
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:

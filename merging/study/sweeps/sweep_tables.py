@@ -71,20 +71,14 @@ def estimate_cost(
         seconds_each, has_times = _seconds_per_point(session, recipe, sweep.has_losses, images, earlier_facts, runs)
         is_known &= has_times
         seconds += seconds_each * sum(point.point.line == line for point in missing)
-    for recipe in _list_merges(missing) if sweep.has_losses else ():
+    merges = {recipe for point in missing for recipe in point.point.merged_recipes} if sweep.has_losses else ()
+    for recipe in merges:
         estimate = estimate_run(session.open_checkpoints(recipe), session.sampled, runs, session.context.device)
         is_known &= estimate.is_from_own_runs
         seconds += estimate.phases[MERGING]
     return SweepCost(
         len(planned), len(planned) - len(missing), STARTUP_SECONDS + seconds, seconds / len(missing), is_known
     )
-
-
-def _list_merges(planned: Sequence[NamedPoint]) -> set[Recipe]:
-    """The recipes whose merges these points of a line or a plane are or combine."""
-    whole = {point.point.recipe for point in planned if point.point.terms is None}
-    terms = [term for point in planned for term in point.point.terms or ()]
-    return whole | {model for coefficient, model in terms if coefficient != 0 and isinstance(model, Recipe)}
 
 
 def _seconds_per_point(
