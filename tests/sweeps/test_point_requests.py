@@ -1,21 +1,25 @@
-"""Requests of points to workers: the files of every recipe that a point combines."""
+"""Points that combine several merges: requests to workers cover the files of all, checks of memory the weights."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_sweeps import recipe, sweep
 
-from merging.base.errors import WorkerError
+from merging.base.errors import MergingError, WorkerError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import open_checkpoint
-from merging.study.sweeps import point_task
-from merging.study.sweeps.sweep import LINE, Axis
+from merging.study.runs.run_store import Store
+from merging.study.sweeps import point_task, sweep_session
+from merging.study.sweeps.sweep import LINE, PLANE, Axis
 from merging.study.sweeps.sweep_session import SweepSession
+from merging.tasks.context import Context
 
 
 def test_a_request_covers_the_files_of_all_merges(tiny_benchmark: Benchmark, tmp_path: Path, monkeypatch: Any) -> None:
@@ -37,3 +41,31 @@ def test_a_request_covers_the_files_of_all_merges(tiny_benchmark: Benchmark, tmp
     assert point_task.name_point(point_task.open_session(requests[0]), requests[0]) == requests[0]["name"]
     with pytest.raises(WorkerError, match=r"does not see .*digits"):
         point_task.name_point(point_task.open_session(requests[1]), requests[1])
+
+
+def test_the_memory_of_a_point_is_that_of_all_its_merges(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = (recipe(tiny_benchmark), recipe(tiny_benchmark, "ties"))
+    axes = (Axis("alpha", (0.0, 0.5)), Axis("beta", (0.0, 0.5)))
+    made = sweep(
+        tiny_benchmark, kind=PLANE, axes=axes, through=("pretrained", "merged", "merged 2"), recipes=recipes, images=4
+    )
+    session = SweepSession(tiny_benchmark, made.sample)
+    opened = [session.open_checkpoints(one) for one in recipes]
+    needed = max(session.estimate_memory(one) for one in opened) + opened[0].pretrained.nbytes
+    checked: list[int] = []
+    pool = SimpleNamespace(check_memory=lambda bytes_, _: checked.append(bytes_))
+    monkeypatch.setattr(sweep_session, "open_workers", lambda *_, **__: contextlib.nullcontext(pool))
+    monkeypatch.setattr(sweep_session, "compute_points", lambda *_: {})
+    sweep_session.run_sweep(made, store, tiny_benchmark)
+    assert max(checked) == needed
+
+    (both,) = (planned for planned in session.plan_sweep(made) if planned.point.values == (0.5, 0.5))
+    first = session.estimate_memory(opened[0]) + opened[0].pretrained.nbytes
+    merged: list[object] = []
+    monkeypatch.setattr(sweep_session.engine, "run_recipe", lambda *_, **__: merged.append(0))
+    monkeypatch.setattr(sweep_session, "free_memory", lambda: first - 1)
+    with pytest.raises(MergingError, match="A point needs about"):
+        session.compute(both, Context("cpu"))
+    assert not merged

@@ -205,7 +205,7 @@ class Sweep:
         names = tuple(axis.target for axis in self.axes)
         if names != (expected := ("alpha", "beta")[: len(self.axes)]):
             raise RecipeError(f"A sweep of kind {self.kind} varies {' and '.join(expected)}; got {', '.join(names)}.")
-        merges = self._list_merges()
+        merges = self.list_merges()
         if unused := [recipe.text() for recipe in self.recipes[1:] if recipe not in merges]:
             raise RecipeError(f"The sweep does not go through the merge of {unused[0]}.")
         if len({recipe.pretrained for recipe in self.recipes}) > 1 and self.through:
@@ -237,7 +237,7 @@ class Sweep:
                 )
         return tuple(known[name] for name in self.through)
 
-    def _list_merges(self) -> list[Recipe]:
+    def list_merges(self) -> list[Recipe]:
         """The recipes that the points merge; on lines and in planes, those of their models and of the marked merge."""
         if not self.has_losses:
             return list(self.recipes)
@@ -254,7 +254,7 @@ class Sweep:
     @property
     def learning_note(self) -> str:
         """A warning if recipes learn from images of the split that the points are evaluated on; otherwise empty."""
-        learning = [recipe.text() for recipe in self._list_merges() if recipe.adapted_on == self.split]
+        learning = [recipe.text() for recipe in self.list_merges() if recipe.adapted_on == self.split]
         if not learning:
             return ""
         return (
