@@ -242,7 +242,9 @@ def test_a_line_through_merges_opens_their_runs(open_app: Any, library: Path, tm
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error and "Line through Ties and Task Arithmetic" in words(at)
     assert "Out-of-domain loss" in at.get("plotly_chart")[0].proto.spec
-    assert "No point of the sweep lies between" in words(at) and "barrier of the loss" not in words(at)
+    assert "No point of the sweep lies between Ties and Task Arithmetic" in words(
+        at
+    ) and "barrier of the loss" not in words(at)
     first = next(option for option in picker(at, "chosen_point").options if option.startswith("0  "))
     picker(at, "chosen_point").select(first).run()
     assert "Open in Scores" in [link.proto.label for link in at.get("page_link")]

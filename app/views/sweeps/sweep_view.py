@@ -202,9 +202,11 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
 def _draw_barriers(results: SweepResults) -> None:
     """Draw the barriers between every two models as a table."""
     barriers = list_barriers(results.sweep, results.averages)
+    model_names = sweeps.model_names(results.sweep) if results.sweep.through else ()  # else lines differ in them
+    explanation = page_text.safe_text(explain_barriers(results.sweep, model_names), 600)
     if barriers.empty:
         if results.complete:
-            st.caption(page_text.safe_text(explain_barriers(results.sweep), 400))
+            st.caption(explanation)
         return
     st.header(BARRIERS_QUESTION, anchor=False)
     names = {line: [clean_text(name, 60) for name in sweeps.model_names(results.sweep, line)]
@@ -222,7 +224,6 @@ def _draw_barriers(results: SweepResults) -> None:
         "at": number("At t", format="%.3f"), "points": "Points",
     }  # fmt: skip
     page_parts.draw_table(rows[list(columns)], "Barriers between models", columns)
-    explanation = page_text.safe_text(explain_barriers(results.sweep), 400)
     st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explanation}")
 
 

@@ -103,12 +103,15 @@ def find_barrier(positions: Sequence[float], losses: Sequence[float]) -> Barrier
     return Barrier(rises[position], position, len(rises))
 
 
-def explain_barriers(sweep: Sweep) -> str:
-    """Sentences on the certainty of the barriers of a line or a plane, and on why some or all are missing."""
+def explain_barriers(sweep: Sweep, names: Sequence[str] = ()) -> str:
+    """Sentences on the certainty of the barriers of a line or a plane, and on why some or all are missing.
+
+    ``names`` are those of its models, by default as in ``through``.
+    """
     lacking = [axis.target for axis in sweep.axes if not {0.0, 1.0} <= set(axis.values)]
     if lacking:
         return LACKS_ENDS.format(" and ".join(lacking))
-    names = sweep.through or (PRETRAINED, MERGED)
+    names = names or sweep.through or (PRETRAINED, MERGED)
     edges = list(_list_edges(np.array([point.values for point in sweep.points if point.values])))
     empty = [
         f"{names[i]} and {names[j]}" for i, j, is_on, shares in edges if not (is_on & (shares > 0) & (shares < 1)).any()
