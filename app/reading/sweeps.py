@@ -1,7 +1,8 @@
 """Data of the Sweeps page: stored sweeps, their computed points, and the tables of the charts.
 
-A sweep varies parameters of recipes (x and y are the values), or weights on a line through a merged model (kind LINE)
-or in the plane through three models (kind PLANE). A point's ``line`` is the index of its recipe, whatever the kind.
+A sweep varies parameters of recipes (x and y are the values), weights on a line through two models (kind LINE) or in
+the plane through three (kind PLANE), or the merged experts (kind SUBSETS). A point's ``line`` is the index of its
+recipe, whatever the kind.
 """
 
 from __future__ import annotations

@@ -220,9 +220,16 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
     spec = at.get("plotly_chart")[0].proto.spec
     assert all(name in spec for name in ("Pretrained", "Expert Circles", "Expert Digits", "Merge: "))
     said = words(at)
-    assert "is off the plane" in said and "cannot be opened as a run" in said
+    assert "is off the plane" in said
     assert "Is there a barrier of the loss between two models?" in said and "over the computed points" in said
     assert "n = " in said and at.button_group(key="score").options[-1] == "out-of-domain loss"
+    for place, model in (("0, 0", "is the pretrained model"), ("0, 1", "is the expert Digits"), ("0.5, 0", "inter")):
+        point = next(option for option in picker(at, "chosen_point").options if option.startswith(f"{place}  "))
+        picker(at, "chosen_point").select(point).run()
+        assert f"This point {model}" in (said := words(at)) and "so it cannot be opened as a run" in said
+    averages = sweeps.sweep_results(found).averages
+    table = next(frame.value for frame in at.dataframe if "n_in" in frame.value)
+    assert table["loss_in"].tolist() == averages["loss_in"].round(4).tolist() and "loss_out" in table
     at.button_group(key="score").set_value("in-domain loss").run()
     assert not at.exception and "In-domain loss" in at.get("plotly_chart")[0].proto.spec
 
@@ -235,6 +242,9 @@ def test_a_line_through_merges_opens_their_runs(open_app: Any, library: Path, tm
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception and not at.error and "Line through Ties and Task Arithmetic" in words(at)
     assert "Out-of-domain loss" in at.get("plotly_chart")[0].proto.spec
+    assert "No point of the sweep lies between Ties and Task Arithmetic" in words(
+        at
+    ) and "barrier of the loss" not in words(at)
     first = next(option for option in picker(at, "chosen_point").options if option.startswith("0  "))
     picker(at, "chosen_point").select(first).run()
     assert "Open in Scores" in [link.proto.label for link in at.get("page_link")]

@@ -91,16 +91,43 @@ def test_subsets_of_a_team(tiny_folder: Path, tmp_path: Path, monkeypatch: pytes
     assert "subsets, 16 of them stored" in out
 
 
-@pytest.mark.parametrize("more", ["--vary experts=1,2", "--line", "--plane a,b", "--subject-to in=0.5", "--best-by in"])
-def test_subsets_refuse_what_they_would_ignore(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, more: str
+def test_the_table_of_a_line_has_losses_with_intervals(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(recipe(Benchmark.load(tiny_folder)).to_yaml())
+    assert main(["sweep", str(path), "--line", "0,1", "--through", "pretrained,circles", "--images", "6"]) == 0
+    out = capsys.readouterr().out
+    assert "loss in [95 %]" in out and "loss out [95 %]" in out
+    assert main(["sweep", "--stored", out.split("Sweep ")[1].split()[0], "--json"]) == 0
+    for point in json.loads(capsys.readouterr().out)["points"]:
+        for name in ("loss_in", "loss_out"):
+            assert f"  {point[name]:.3f} [{point[f'{name}_low']:.3f}, {point[f'{name}_high']:.3f}]" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        ("--vary experts=1,2 --subsets", "--vary and --subsets exclude each other; keep one"),
+        ("--line --plane 0,1 --through a,b,c", "--line and --plane exclude each other; keep one"),
+        ("--vary experts=1,2 --through a,b", "add --line or --plane"),
+        ("--subsets --through a,b", "add --line or --plane"),
+        ("--plane", "name them with --through A,B,C"),
+        ("--subsets --subject-to in=0.5", "leave --subject-to and --best-by out"),
+        ("--subsets --best-by in", "leave --subject-to and --best-by out"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, options: str, remedy: str
 ) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
     path = tmp_path / "recipe.yaml"
     path.write_text(recipe(Benchmark.load(tiny_folder), edits=[]).to_yaml())
-    assert main(["sweep", str(path), "--subsets", *more.split(), "--describe"]) == 2
-    assert more.partition(" ")[0] in capsys.readouterr().err
+    assert main(["sweep", str(path), *options.split(), "--describe"]) == 2
+    assert remedy in capsys.readouterr().err
 
 
 def test_bundled_subsets_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

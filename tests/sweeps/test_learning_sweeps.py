@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from merging.recipes.recipe import Recipe
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import sweep_target as axes
-from merging.study.sweeps.sweep import LINE, Axis, Sweep
+from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.tasks.context import Context
 
 STEPS = Axis("surgery.steps", (0.0, 60.0))
@@ -71,3 +72,21 @@ def test_there_is_no_line_through_what_is_put_on_top(tiny_benchmark: Benchmark) 
         RecipeError, match=r"A line varies weights only; remove the adapt on top of the model: .*surgery"
     ):
         Sweep(recipes=(adapted(tiny_benchmark),), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE)
+    plane: Any = {"axes": (Axis("alpha", (0.0, 1.0)), Axis("beta", (0.0, 1.0))), "kind": PLANE}
+    with pytest.raises(RecipeError, match="A plane varies weights only"):
+        Sweep(recipes=(adapted(tiny_benchmark),), through=("pretrained", "circles", "digits"), **plane)
+
+
+def test_a_recipe_that_is_not_on_the_line_changes_nothing(
+    tiny_benchmark: Benchmark, store: Store, tmp_path: Path
+) -> None:
+    made, plain = (
+        Sweep(recipes=(one,), axes=(Axis("alpha", (0.0, 0.5)),), kind=LINE, through=("circles", "digits"), images=4)
+        for one in (adapted(tiny_benchmark), recipe(tiny_benchmark))
+    )
+    assert made.learning_note == "" and made.recipes[0].adapted_on == made.split
+    tables = []
+    for one, folder in ((made, store), (plain, Store(tmp_path / "plain", libraries=()))):
+        run(one, folder, tiny_benchmark)
+        tables.append({name: point.rows for name, point in read_points(one, folder, tiny_benchmark).items()})
+    assert len(tables[0]) == 2 and tables[0] == tables[1]

@@ -157,6 +157,7 @@ def test_a_barrier_is_the_largest_rise_above_the_straight_line() -> None:
     barrier = find_barrier(positions.round(9).tolist(), losses.tolist())
     assert barrier is not None and barrier.height == pytest.approx(3) and barrier.position == pytest.approx(0.5)
     assert barrier.points == 11
+    assert find_barrier((-0.5, 0.0, 1.0, 1.5), (3.0, 1.0, 2.0, 3.0)) is None, "no point lies between the ends"
     assert find_barrier((0.0, 0.5), (1.0, 2.0)) is None and find_barrier((0.0, 1.0), (1.0, math.nan)) is None
 
 
@@ -173,6 +174,21 @@ def test_barriers_of_a_plane_are_those_of_its_edges(tiny_benchmark: Benchmark) -
     axes = (PLANE_AXES[0], Axis("beta", (0.0, 0.5)))
     without_end = sweep(tiny_benchmark, kind=PLANE, axes=axes, through=("pretrained", *PAIR))
     assert explain_barriers(without_end).endswith("at 0 and 1, which are not among the values of beta.")
+
+
+@pytest.mark.parametrize(("alphas", "pairs"), [((0.0, 0.25, 1.0), ["circles and digits"]), ((0.0, 1.0), None)])
+def test_edges_without_points_have_no_barrier(
+    tiny_benchmark: Benchmark, alphas: tuple[float, ...], pairs: list[str] | None
+) -> None:
+    axes = (Axis("alpha", alphas), Axis("beta", (0.0, 0.5, 1.0)))
+    made = sweep(tiny_benchmark, kind=PLANE, axes=axes, through=("pretrained", *PAIR))
+    x, y = (grid.ravel() for grid in np.meshgrid(*(axis.values for axis in axes)))
+    table = list_barriers(made, pd.DataFrame({"line": 0, "x": x, "y": y, "loss_in": 1.0 + x, "loss_out": 1.0}))
+    edges = set(zip(table["first"], table["second"], strict=True))
+    assert edges == ({(0, 1), (0, 2)} if pairs else {(0, 2)})
+    said = explain_barriers(made)
+    assert all(f"lies between {pair}," in said for pair in pairs or ["pretrained and circles", "circles and digits"])
+    assert said.count("No point") == 3 - len(edges) and said.endswith("biased upward.")
 
 
 def test_each_of_many_recipes_is_merged_once(

@@ -24,6 +24,7 @@ from merging.engine.capture.data_files import GradientMeans
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.models.formats.model_sources import open_checkpoint
 from merging.study.run_queue import RunQueue
+from merging.study.runs.estimate import MERGING, estimate_run
 from merging.study.runs.execute import execute
 from merging.study.runs.run_store import Store
 from merging.study.sweeps import points, sweep_storage, sweep_tables
@@ -79,6 +80,26 @@ def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) 
     (took,) = (facts["seconds"] for facts in points.read_latest_times(store))
     assert (learned.stored, learned.known) == (1, True)
     assert learned.seconds_per_point == pytest.approx(sum(took.values()), rel=0.02)
+
+
+def test_the_cost_of_a_line_has_each_merge_once(tiny_benchmark: Benchmark, store: Store) -> None:
+    lines = [sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", alphas),)) for alphas in ((0.0, 0.5), (0.0, 0.5, 1))]
+    experts = replace(lines[0], through=("circles", "digits"))
+    run(experts, store, tiny_benchmark)  # from now on the seconds of sums and evaluations are known
+    opened = sweep_compute.SweepSession(tiny_benchmark, lines[0].sample).open_checkpoints(lines[0].recipes[0])
+
+    def estimate_merge() -> float:
+        runs = store.list_runs()
+        merge = estimate_run(opened, tiny_benchmark, runs, "cpu")
+        few, more = (sweep_tables.estimate_cost(line, store, tiny_benchmark, device="cpu") for line in lines)
+        assert few.known == more.known == bool(runs)
+        seconds = few.seconds - sweep_tables.STARTUP_SECONDS - 2 * (more.seconds - few.seconds)
+        assert seconds == pytest.approx(merge.phases[MERGING])
+        return seconds
+
+    default = estimate_merge()
+    execute(lines[0].recipes[0], store, benchmark=tiny_benchmark, context=Context("cpu"))
+    assert estimate_merge() != default
 
 
 def test_models_that_do_not_fit_the_benchmark_are_refused(tiny_benchmark: Benchmark, store: Store) -> None:

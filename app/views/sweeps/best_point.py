@@ -90,7 +90,7 @@ def _compare_points(
 
 def _pick_criterion(results: SweepResults) -> tuple[BestPoint, str]:
     """Draw the controls; returns the best point and the column of the score by which it is the best."""
-    has_both_domains = results.averages["h_score"].notna().any()  # a plane of two experts has no tasks out of domain
+    has_both_domains = results.averages["h_score"].notna().any()  # else no tasks out of domain
     titles = measurements.titles_by_task()
     tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
     subjects = {NO_REQUIREMENT: ""} | (DOMAIN_LABELS if has_both_domains else {"in domain": IN}) | tasks

@@ -11,6 +11,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import page_data, samples, sweeps
+from app.reading.expert_names import expert_name
 from app.reading.sweeps import SweepResults
 from app.session import pages, polled_pickers, selection, view_state
 from app.views.sweeps.best_point import BestPoint, draw_verdict
@@ -22,7 +23,7 @@ from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.runs.run import Run
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import PLANE, NamedPoint
+from merging.study.sweeps.sweep import PLANE, Model, NamedPoint
 from viz.figure_text import percent, plural
 from viz.figures.sweep_figures import KnownModel
 
@@ -56,7 +57,7 @@ def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
             ("In-domain", "in_domain", "in_low", "in_high", "tasks_in", "n_in"),
             ("Out-of-domain", "out_of_domain", "out_low", "out_high", "tasks_out", "n_out"),
         ):
-            if row[image_count]:  # zero if the sweep has no tasks in this domain, as planes out of domain
+            if row[image_count]:  # zero if the sweep has no tasks in this domain
                 with st.container(gap="xsmall"):
                     st.metric(name, percent(row[score]))
                     counts = f"{plural(int(row[task_count]), 'task')}, n = {int(row[image_count]):,}"
@@ -70,7 +71,7 @@ def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
 def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
     """Draw the scores of the point's run on the reporting half, or a button that computes the run."""
     if not point.run_id:
-        st.caption("This point interpolates weights and has no recipe, so it cannot be opened as a run.")
+        st.caption(f"{_describe_model(point.point.model)}, so it cannot be opened as a run.")
         return
     run = page_data.store().find(point.run_id)
     summary = page_data.summary(run, stored_runs) if run is not None and run.has_scores else None
@@ -105,6 +106,15 @@ def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
     if clicked:
         page_data.job_queue().submit(replace(recipe, title=page_text.chain_title(recipe)))
         st.rerun()  # the whole page, so that the tray shows the job from now on
+
+
+def _describe_model(model: Model | None) -> str:
+    """What a point without a recipe is, as the beginning of a sentence in Markdown."""
+    if not isinstance(model, str):
+        return "This point interpolates weights and has no recipe"
+    if model == PRETRAINED:
+        return "This point is the pretrained model"
+    return f"This point is the expert {page_text.safe_text(expert_name(model), 60)}"
 
 
 def list_known_models(results: SweepResults) -> list[KnownModel]:

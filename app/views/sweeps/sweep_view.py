@@ -183,12 +183,14 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
             *(name for name in "xy" if name in results.averages),
             *("in_domain", "out_of_domain", "h_score"),
         ]
+        losses = [*LOSSES] if results.sweep.has_losses else []
         required = ["meets", "certainty"] if best_point.requirement is not None else []
         compared = [name for name in ("lead", "lead_low", "lead_high", "is_tie") if name in best_point.averages]
-        rows = best_point.averages[[*columns, "n_in", "n_out", *required, *compared, "run"]].copy()
+        rows = best_point.averages[[*columns, *losses, "n_in", "n_out", *required, *compared, "run"]].copy()
         for name in ("in_domain", "out_of_domain", "h_score", *required[1:], *compared[:3]):  # shares; "meets" is none
             rows[name] = [round(100 * value, 2) if math.isfinite(value) else None for value in rows[name]]
-        names = dict(zip("xy", sweeps.axis_labels(results.sweep), strict=False)) | {
+        rows[losses] = rows[losses].round(4)
+        names = dict(zip("xy", sweeps.axis_labels(results.sweep), strict=False)) | LOSSES | {
             "label": "Recipe", "in_domain": "In-domain (%)", "out_of_domain": "Out-of-domain (%)",
             "h_score": "H-score (%)", "n_in": "Images in", "n_out": "Images out", "run": "Run",
             "meets": "Meets the bound", "certainty": "In resamples (%)", "lead": "Lead",
@@ -200,9 +202,11 @@ def _draw_table(results: SweepResults, best_point: BestPoint) -> None:
 def _draw_barriers(results: SweepResults) -> None:
     """Draw the barriers between every two models as a table."""
     barriers = list_barriers(results.sweep, results.averages)
+    model_names = sweeps.model_names(results.sweep) if results.sweep.through else ()  # else lines differ in them
+    explanation = page_text.safe_text(explain_barriers(results.sweep, model_names), 600)
     if barriers.empty:
         if results.complete:
-            st.caption(explain_barriers(results.sweep))
+            st.caption(explanation)
         return
     st.header(BARRIERS_QUESTION, anchor=False)
     names = {line: [clean_text(name, 60) for name in sweeps.model_names(results.sweep, line)]
@@ -220,7 +224,7 @@ def _draw_barriers(results: SweepResults) -> None:
         "at": number("At t", format="%.3f"), "points": "Points",
     }  # fmt: skip
     page_parts.draw_table(rows[list(columns)], "Barriers between models", columns)
-    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explain_barriers(results.sweep)}")
+    st.caption(f"{BARRIER_NOTE.format(sweeps.images_note(results))} {explanation}")
 
 
 def _list_line_ids(results: SweepResults) -> list[str]:

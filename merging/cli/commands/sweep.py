@@ -318,17 +318,18 @@ def _describe_barriers(sweep: Sweep, means: pd.DataFrame) -> list[str]:
 
 
 def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
-    """The sweep that the options describe. Raises UsageError if they name no recipe."""
+    """The sweep that the options describe. Raises UsageError if they name no recipe, or exclude each other."""
     from merging.study.partners import subsets
     from merging.study.sweeps import sweep_target as axes
     from merging.study.sweeps.sweep import DEFAULT_IMAGES, LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])
+    _check_kind(options)
     recipes = tuple(find_recipe(word, store) for word in options.recipes)
     if options.subsets:
-        if len(recipes) > 1 or options.vary or options.line is not None or options.plane is not None:
-            raise UsageError(["--subsets takes one recipe, and no --vary, --line or --plane."])
+        if len(recipes) > 1:
+            raise UsageError(["--subsets takes one recipe; name only one."])
         images = subsets.DEFAULT_IMAGES if options.images is None else options.images
         return subsets.plan_subsets(recipes[0], images, options.seed, options.split, title=options.title)
     axis_texts = [word.partition("=") for word in options.vary]
@@ -352,10 +353,31 @@ def _read_sweep(options: SweepOptions, store: Store) -> Sweep:
     )
 
 
+def _check_kind(options: SweepOptions) -> None:
+    """Raise UsageError if options describe sweeps of several kinds, or models that no line or plane goes through."""
+    kinds = {
+        "--vary": bool(options.vary),
+        "--line": options.line is not None,
+        "--plane": options.plane is not None,
+        "--subsets": options.subsets,
+    }
+    if len(chosen := [name for name, is_chosen in kinds.items() if is_chosen]) > 1:
+        raise UsageError([f"{' and '.join(chosen)} exclude each other; keep one of them."])
+    if options.through and not (kinds["--line"] or kinds["--plane"]):
+        raise UsageError(["--through names the models of a line or a plane; add --line or --plane."])
+    if kinds["--plane"] and not options.through:
+        raise UsageError(["--plane goes through three models; name them with --through A,B,C."])
+
+
 def _name_line(sweep: Sweep, line: int) -> str:
     """The name of a curve: its recipe, or the models that it goes through."""
     recipe = sweep.recipes[line]
     return ", ".join(sweep.through) or recipe.title or recipe.text()
+
+
+def _format_loss(mean: float, low: float, high: float) -> str:
+    """'0.512 [0.480, 0.544]': a mean loss with its interval; a dash for NaN."""
+    return "–" if math.isnan(mean) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
@@ -363,17 +385,18 @@ def format_points(sweep: Sweep, rows: pd.DataFrame) -> str:
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     count_heads = ("n in", "n out") if len(counts) > 1 else ()
     devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
-    lines: list[Sequence[str]] = [
-        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *count_heads, *devices)
-    ]
+    losses = {"loss_in": "loss in [95 %]", "loss_out": "loss out [95 %]"} if sweep.has_losses else {}
+    scores = "in domain [95 %]", "out of domain [95 %]", "H-score", *losses.values()
+    lines: list[Sequence[str]] = [("recipe", *sweep.labels, *scores, *count_heads, *devices)]
     for row in rows.to_dict("records"):
         values = [f"{row[name]:g}" for name in "xy" if name in row]
         inside = percent_with_interval(row["in_domain"], row["in_low"], row["in_high"])
         outside = percent_with_interval(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if math.isnan(row["h_score"]) else f"{100 * row['h_score']:.1f} %"
+        means = [_format_loss(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in losses]
         images = [f"{row[name]:,}" for name in counts] if count_heads else []
         device = [str(row[name]) for name in devices]
-        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *images, *device))
+        lines.append((_name_line(sweep, int(row["line"])), *values, inside, outside, h_score, *means, *images, *device))
     if count_heads:
         return f"{format_columns(lines)}\nAverages with different n are over different tasks."
     n_in, n_out = counts.iloc[0]

@@ -104,7 +104,7 @@ def compare_with_best(
     """The best point against the other points; of a ``judge_points`` table, against those that meet the requirement.
 
     ``rows`` and ``averages`` are the tables of the sweep, ``column`` is one of ``AVERAGES``. If no point has this
-    score, as the H-score in planes, the in-domain accuracy is compared.
+    score, as the H-score without tasks out of domain, the in-domain accuracy is compared.
     """
     column = "in_domain" if averages[column].isna().all() else column
     row = averages[averages["point"] == best].iloc[0]

@@ -6,7 +6,7 @@ The loss of an image is the cross-entropy of its task's zero-shot head, whose lo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,7 +17,8 @@ from merging.engine.evaluation.evaluate import SplitPrediction
 from merging.engine.evaluation.image_features import cosines
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import Z95
-from merging.study.sweeps.sweep import LINE, Sweep
+from merging.models.model_references import PRETRAINED
+from merging.study.sweeps.sweep import MERGED, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +28,7 @@ LOSS_MEANS = ("loss_in", "loss_out")  # columns of averages: means over tasks
 LOSS_COLUMNS = tuple(f"{name}{end}" for name in LOSS_MEANS for end in ("", "_low", "_high"))
 NO_INTERVAL = "A barrier has no interval: as the largest of several noisy values, it is biased upward."
 LACKS_ENDS = "A barrier needs the losses of both models, at 0 and 1, which are not among the values of {}."
+LACKS_POINTS = "No point of the sweep lies between {}, so no barrier is known there."
 ON_LINE = 1e-9  # how far a point may be off the straight line between two models
 
 
@@ -88,12 +90,12 @@ def average_losses(tasks: Iterable[tuple[bool, float, float]]) -> tuple[float, .
 
 
 def find_barrier(positions: Sequence[float], losses: Sequence[float]) -> Barrier | None:
-    """max over t in [0, 1] of L(t) - (1 - t) L(0) - t L(1); None without the loss at both ends.
+    """max over t in [0, 1] of L(t) - (1 - t) L(0) - t L(1); None without the loss at both ends and between them.
 
     The barrier of linear interpolation (Frankle et al. 2020; Entezari et al. 2022, eq. 1), over computed points alone.
     """
     by_position = {t: loss for t, loss in zip(positions, losses, strict=True) if 0 <= t <= 1 and math.isfinite(loss)}
-    if not {0.0, 1.0} <= by_position.keys():
+    if not {0.0, 1.0} <= by_position.keys() or len(by_position) < 3:
         return None
     start, end = by_position[0.0], by_position[1.0]
     rises = {t: loss - (1 - t) * start - t * end for t, loss in by_position.items()}
@@ -101,14 +103,34 @@ def find_barrier(positions: Sequence[float], losses: Sequence[float]) -> Barrier
     return Barrier(rises[position], position, len(rises))
 
 
-def explain_barriers(sweep: Sweep) -> str:
-    """A sentence on the certainty of the barriers of a line or a plane, or on why it has none."""
+def explain_barriers(sweep: Sweep, names: Sequence[str] = ()) -> str:
+    """Sentences on the certainty of the barriers of a line or a plane, and on why some or all are missing.
+
+    ``names`` are those of its models, by default as in ``through``.
+    """
     lacking = [axis.target for axis in sweep.axes if not {0.0, 1.0} <= set(axis.values)]
-    return LACKS_ENDS.format(" and ".join(lacking)) if lacking else NO_INTERVAL
+    if lacking:
+        return LACKS_ENDS.format(" and ".join(lacking))
+    names = names or sweep.through or (PRETRAINED, MERGED)
+    edges = list(_list_edges(np.array([point.values for point in sweep.points if point.values])))
+    empty = [
+        f"{names[i]} and {names[j]}" for i, j, is_on, shares in edges if not (is_on & (shares > 0) & (shares < 1)).any()
+    ]
+    sentences = [LACKS_POINTS.format(pair) for pair in empty]
+    return " ".join(sentences if len(empty) == len(edges) else [*sentences, NO_INTERVAL])
+
+
+def _list_edges(values: NDArray[np.float64]) -> Iterator[tuple[int, int, NDArray[np.bool_], NDArray[np.float64]]]:
+    """For every two models i and j of a line or a plane: which points (n,) are on the straight line through both, and
+    the share (n,) of j in each point. ``values`` (n, axes) are the coordinates of the points.
+    """
+    weights = np.hstack([1 - values.sum(axis=1, keepdims=True), values, np.zeros_like(values[:, :1])]).T[:3]
+    for i, j in ((0, 1),) if values.shape[1] == 1 else ((0, 1), (0, 2), (1, 2)):
+        yield i, j, np.abs(weights[3 - i - j]) < ON_LINE, np.round(weights[j], 9)
 
 
 def list_barriers(sweep: Sweep, averages: pd.DataFrame) -> pd.DataFrame:
-    """The barriers between every two models of a line or a plane whose ends are computed, in and out of domain.
+    """The barriers, in and out of domain, between every two models of which both and points between them are computed.
 
     Columns: line, first and second (positions of the models in ``list_models``), loss ("loss_in" or "loss_out"),
     height, at (the share of the way from the first to the second) and points (computed, with both ends).
@@ -118,13 +140,9 @@ def list_barriers(sweep: Sweep, averages: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for line in sweep.lines:
         own = averages[averages["line"] == line]
-        first, second = own["x"].to_numpy(float), own["y"].to_numpy(float) if sweep.kind != LINE else 0.0 * own["x"]
-        weights = np.stack([1 - first - second, first, np.asarray(second)])  # of the models
-        for i, j in ((0, 1),) if sweep.kind == LINE else ((0, 1), (0, 2), (1, 2)):
-            is_between = np.abs(weights[3 - i - j]) < ON_LINE
+        for i, j, is_on, shares in _list_edges(own[[*"xy"[: len(sweep.axes)]]].to_numpy(float)):
             for loss in LOSS_MEANS:
-                shares = np.round(weights[j][is_between], 9)
-                barrier = find_barrier(shares.tolist(), own[loss].to_numpy(float)[is_between].tolist())
+                barrier = find_barrier(shares[is_on].tolist(), own[loss].to_numpy(float)[is_on].tolist())
                 if barrier is not None:
                     rows.append((line, i, j, loss, *barrier))
     return pd.DataFrame(rows, columns=["line", "first", "second", "loss", "height", "at", "points"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from merging.base.errors import CheckpointError
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.benchmark_folders import resolve_benchmark
+from merging.models.checkpoint import Checkpoint
 from merging.models.formats.files_on_workers import explain_unseen, remember_received_digest
 from merging.study.sweeps.points import PointSample
 from merging.study.sweeps.sweep import NamedPoint, SweepPoint
@@ -38,11 +39,13 @@ def compute_point(session: SweepSession, request: Request, context: Context) -> 
 
 def _plan_point(session: SweepSession, request: Request) -> NamedPoint:
     point = SweepPoint.from_plain(request["place"])  # the point's recipe and values
-    try:
-        opened = session.open_checkpoints(point.recipe)
-    except CheckpointError as error:
-        raise explain_unseen(point.recipe.models().values(), error) from None
-    for checkpoint, digest in zip(opened, request["digests"], strict=True):
+    checkpoints: list[Checkpoint] = []
+    for recipe in point.opened_recipes:
+        try:
+            checkpoints += session.open_checkpoints(recipe)
+        except CheckpointError as error:
+            raise explain_unseen(recipe.models().values(), error) from None
+    for checkpoint, digest in zip(checkpoints, request["digests"], strict=True):
         remember_received_digest(checkpoint, digest)
     return session.plan_point(point)
 

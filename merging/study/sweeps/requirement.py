@@ -128,9 +128,8 @@ def is_uncertain(row: pd.Series, requirement: Requirement) -> bool:
 def find_best_point(table: pd.DataFrame, column: str) -> tuple[str, bool]:
     """The best point of a ``judge_points`` table that meets the requirement, and True; else the nearest one, and False.
 
-    ``column`` is a column; where it is NaN, as in planes, whose points have no accuracy out of domain, the in-domain
-    accuracy counts. Among equal points the first
-    wins. In a table of averages without a requirement all points meet it.
+    ``column`` is a column; where it is NaN, as without tasks out of domain, the in-domain accuracy counts. Among equal
+    points the first wins. In a table of averages without a requirement all points meet it.
     """
     qualified = table[table["meets"]] if "meets" in table else table
     if len(qualified):

@@ -75,13 +75,31 @@ class SweepPoint:
     terms: tuple[tuple[float, Model], ...] | None = None
 
     @property
-    def merge(self) -> Recipe | None:
-        """The recipe whose merged model the point is; None if it is an expert or between models."""
+    def model(self) -> Model | None:
+        """The single model that the point is; None if it is between models."""
         if self.terms is None:
             return self.recipe
-        whole = [model for coefficient, model in self.terms if coefficient != 0]
-        is_one = [coefficient for coefficient, _ in self.terms if coefficient != 0] == [1.0]
-        return whole[0] if is_one and isinstance(whole[0], Recipe) else None
+        terms = [term for term in self.terms if term[0] != 0]
+        if not terms:
+            return PRETRAINED
+        return terms[0][1] if len(terms) == 1 and terms[0][0] == 1 else None
+
+    @property
+    def merge(self) -> Recipe | None:
+        """The recipe whose merged model the point is; None if it is another model or between models."""
+        return self.model if isinstance(self.model, Recipe) else None
+
+    @property
+    def merged_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes whose merged models the point is or combines."""
+        if self.terms is None:
+            return (self.recipe,)
+        return tuple(model for coefficient, model in self.terms if coefficient != 0 and isinstance(model, Recipe))
+
+    @property
+    def opened_recipes(self) -> tuple[Recipe, ...]:
+        """The recipes whose files the point is computed from, its own one first."""
+        return tuple(dict.fromkeys((self.recipe, *self.merged_recipes)))
 
     def to_plain(self) -> dict[str, Any]:
         """The point as plain data, with the recipe's title, since some warnings contain it."""
@@ -187,8 +205,7 @@ class Sweep:
         names = tuple(axis.target for axis in self.axes)
         if names != (expected := ("alpha", "beta")[: len(self.axes)]):
             raise RecipeError(f"A sweep of kind {self.kind} varies {' and '.join(expected)}; got {', '.join(names)}.")
-        every_model = [model for line in self.lines for model in self.list_models(line)]
-        merges = [model for model in every_model if isinstance(model, Recipe)]
+        merges = self.list_merges()
         if unused := [recipe.text() for recipe in self.recipes[1:] if recipe not in merges]:
             raise RecipeError(f"The sweep does not go through the merge of {unused[0]}.")
         if len({recipe.pretrained for recipe in self.recipes}) > 1 and self.through:
@@ -197,7 +214,7 @@ class Sweep:
             )
         if per_task := [recipe.text() for recipe in merges if recipe.per_task]:
             raise RecipeError(f"{per_task[0]} gives one model per task, so there is no {self.kind} through it.")
-        if adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]:
+        if adapted := [recipe.text() for recipe in merges if recipe.adapt]:
             raise RecipeError(f"A {self.kind} varies weights only; remove the adapt on top of the model: {adapted[0]}.")
 
     @property
@@ -220,6 +237,14 @@ class Sweep:
                 )
         return tuple(known[name] for name in self.through)
 
+    def list_merges(self) -> list[Recipe]:
+        """The recipes that the points merge; on lines and in planes, those of their models and of the marked merge."""
+        if not self.has_losses:
+            return list(self.recipes)
+        models = [model for line in self.lines for model in self.list_models(line)]
+        marked = [point.recipe for point in self._list_plane_merge()]
+        return [model for model in [*models, *marked] if isinstance(model, Recipe)]
+
     def list_experts(self, line: int) -> set[str]:
         """The experts that the models of a line or a plane are, or have merged; their tasks are in domain."""
         models = self.list_models(line)
@@ -229,7 +254,7 @@ class Sweep:
     @property
     def learning_note(self) -> str:
         """A warning if recipes learn from images of the split that the points are evaluated on; otherwise empty."""
-        learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
+        learning = [recipe.text() for recipe in self.list_merges() if recipe.adapted_on == self.split]
         if not learning:
             return ""
         return (
@@ -304,7 +329,8 @@ class Sweep:
                 for weight, model in zip(weights, self.list_models(line), strict=True)
                 if model != PRETRAINED
             ]
-            return SweepPoint(line, values, recipe, tuple(terms))
+            plain = replace(recipe, adapt=None) if recipe.adapt else recipe  # of a recipe that is not on the line
+            return SweepPoint(line, values, plain, tuple(terms))
         for axis, value in zip(self.axes, values, strict=True):
             recipe = axes.vary_recipe(recipe, axis.target, value, self.seed)
         return SweepPoint(line, values, recipe)

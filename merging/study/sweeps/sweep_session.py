@@ -147,7 +147,11 @@ class SweepSession:
             "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
-            "digests": [digest_for_request(checkpoint) for checkpoint in self.open_checkpoints(planned.point.recipe)],
+            "digests": [
+                digest_for_request(checkpoint)
+                for recipe in planned.point.opened_recipes
+                for checkpoint in self.open_checkpoints(recipe)
+            ],
         }
 
     def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
@@ -197,6 +201,8 @@ class SweepSession:
                 with limit_to_one_thread():
                     facts["notes"] = fit_coefficients(opened, models[MERGED])
             return models
+        if missing := [recipe for recipe in point.merged_recipes if recipe not in self._merges]:
+            self._check_memory(self.open_checkpoints(missing[0]), len(missing) - 1)
         terms = []
         for coefficient, model in point.terms:
             if coefficient != 0 and isinstance(model, str):
@@ -264,12 +270,12 @@ class SweepSession:
             self._exemplars = {key: self.benchmark.labeled_exemplars(*key)}
         return self._exemplars[key]
 
-    def estimate_memory(self, opened: OpenedRecipe) -> int:
-        """Estimated bytes of memory for a point: for the merge, and the merged weights."""
-        return in_memory_bytes(opened, self.context.device)
+    def estimate_memory(self, opened: OpenedRecipe, others: int = 0) -> int:
+        """Estimated bytes of memory for a point: for the merge, its weights, and those of ``others`` merged models."""
+        return in_memory_bytes(opened, self.context.device) + others * opened.pretrained.nbytes
 
-    def _check_memory(self, opened: OpenedRecipe) -> None:
-        needed = self.estimate_memory(opened)
+    def _check_memory(self, opened: OpenedRecipe, others: int = 0) -> None:
+        needed = self.estimate_memory(opened, others)
         if needed > (free := free_memory()):
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
@@ -362,9 +368,10 @@ def run_sweep(
 
 def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> None:
     """Raise WorkerError if a point of the sweep needs more memory than each worker may take."""
+    others = max(min(len(sweep.list_merges()), MAX_MERGES) - 1, 0) if sweep.has_losses else 0  # they stay in memory
     for recipe in sweep.recipes:
         with contextlib.suppress(CheckpointError):  # only the points of this recipe fail, with the reason
-            workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe)), "a point")
+            workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe), others), "a point")
 
 
 def list_sweep_doubts(sweep: Sweep, session: SweepSession) -> list[str]:

@@ -19,7 +19,7 @@ from merging.study.sweeps import points
 from merging.study.sweeps.known_points import list_absent
 from merging.study.sweeps.point_losses import LOSS, LOSS_COLUMNS, LOSS_ERROR, average_losses
 from merging.study.sweeps.points import Point
-from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
+from merging.study.sweeps.sweep import NamedPoint, Sweep
 from merging.study.sweeps.sweep_session import SweepSession, drop_repeated, plan_sweep
 from merging.tasks.context import QUIET
 
@@ -38,7 +38,7 @@ class SweepCost:
     """The cost of a sweep: all points, stored points, and ``seconds`` for the missing ones, ``seconds_per_point`` on
     average.
 
-    ``known``: the seconds come from earlier points on this machine.
+    ``known``: the seconds come from earlier points on this machine, and those of merges from its runs.
     """
 
     points: int
@@ -68,11 +68,14 @@ def estimate_cost(
     runs = store.list_runs()
     seconds, is_known = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
-        seconds_each, has_times = _seconds_per_point(
-            session, recipe, sweep.kind in (LINE, PLANE), images, earlier_facts, runs
-        )
+        seconds_each, has_times = _seconds_per_point(session, recipe, sweep.has_losses, images, earlier_facts, runs)
         is_known &= has_times
         seconds += seconds_each * sum(point.point.line == line for point in missing)
+    merges = {recipe for point in missing for recipe in point.point.merged_recipes} if sweep.has_losses else ()
+    for recipe in merges:
+        estimate = estimate_run(session.open_checkpoints(recipe), session.sampled, runs, session.context.device)
+        is_known &= estimate.is_from_own_runs
+        seconds += estimate.phases[MERGING]
     return SweepCost(
         len(planned), len(planned) - len(missing), STARTUP_SECONDS + seconds, seconds / len(missing), is_known
     )
@@ -88,7 +91,7 @@ def _seconds_per_point(
 ) -> tuple[float, bool]:
     """Seconds for one point, and whether they come from earlier points.
 
-    ``combines_weights``: points on lines and in planes are weighted sums of models, which need no merge.
+    ``combines_weights``: points on lines and in planes are weighted sums of models; their merges are not counted here.
     """
     benchmark, chain = session.sampled, [step.key for _, step in recipe.stages]
     rates, merges = [], []
