@@ -77,9 +77,11 @@ def test_merge_states_what_is_true_of_a_bundled_team(open_app: Any, chain: str) 
     if forecast.reason:
         numbers = [f"{100 * judged[name][0]:.2f}" for name in ("error", "constant_error")]
         expected = (
-            "the error is {} points, and {}".format(*numbers) if judged["beats_control"][0] else "do not foretell"
+            "the error is {} points, and {} points if".format(*numbers)
+            if judged["beats_control"][0]
+            else "do not foretell"
         )
-        assert "No expected loss." in words(at) and expected in words(at)
+        assert "No expected loss." in words(at) and expected in words(at).replace("\\", "")
         return
     assert "Expected loss: " in words(at) and f"quantiles of {forecast.residuals} losses" in words(at)
     for row in forecast.losses.to_dict("records"):
@@ -137,10 +139,8 @@ def test_ranges_are_losses_gains_or_both() -> None:
             ("d", -0.001, 0.001, np.nan), ("e", -0.04, 0.0, np.nan), ("f", 0.03, 0.03, np.nan)]  # fmt: skip
     losses = Forecast(pd.DataFrame(rows, columns=["task", "low", "high", "measured"]))
     sentence = describe_forecast(losses)
-    assert (
-        "**a** 20 to 31 points, **b** from a gain of 5 to a loss of 10 points, **c** gains 2 to 20 points" in sentence
-    )
-    assert "**d** 0 points" in sentence and "**e** gains 0 to 4 points" in sentence and "**f** 3 points" in sentence
+    assert "**a** 20 to 31 points, **b** from a gain of 5 to a loss of 10 points, **f** 3 points, " in sentence
+    assert "**d** 0 points, **e** gains 0 to 4 points, **c** gains 2 to 20 points." in sentence
     assert "c lost 4.0 points" in sentence
 
 

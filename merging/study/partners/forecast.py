@@ -84,9 +84,10 @@ def _find_reason(losses: Mapping[TeamRow, float], judged: pd.DataFrame, team: fr
             f"(Spearman's ρ = {verdict['rho']:.2f}, p = {verdict['p']:.2g}).".replace("-", "−")
         )
     if not verdict["error"] < verdict["constant_error"]:
+        own, constant = (f"{100 * verdict[name]:.2f} points" for name in ("error", "constant_error"))
         return (
             "For this chain, the predictors foretell the order of losses better than those of other experts do, but "
-            f"not their size: the error is {100 * verdict['error']:.2f} points, and {100 * verdict['constant_error']:.2f} "
-            "points if the mean loss of other teams is foretold for every team (root mean squares)."
+            f"not their size: the error is {own}, and {constant} if the mean loss of other teams is foretold "
+            "for every team (root mean squares)."
         )
     return ""
