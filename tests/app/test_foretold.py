@@ -59,7 +59,8 @@ def test_the_bundled_chains_are_judged_at_once(open_app: Any) -> None:
     for key, name in (("ties", "TIES"), ("task_arithmetic", "Task Arithmetic"), ("tsv_m", "TSV")):
         for row in judge_bundled(key)[2].dropna(subset="p").to_dict("records"):
             better, worse = re.search(
-                rf"With \*\*{row['name']}\*\*, losses are foretold (better .*?)?(\*\*no\*\* better.*)?\.\n", words(at)
+                rf"With \*\*{row['name']}\*\*, the order of losses is foretold (better .*?)?(\*\*no\*\* better.*)?\.\n",
+                words(at),
             ).groups("")  # type: ignore[union-attr]
             is_useful, number = row["p"] <= 0.05 and row["rho"] > 0, f"{row['rho']:.2f}".replace("-", "−")
             assert bool(re.search(rf"{name}[^(]*(\([^(]*\))? \(ρ = {number}, ", better)) == is_useful, row

@@ -109,7 +109,8 @@ def describe_verdicts(table: pd.DataFrame) -> list[str]:
             )
         if words:
             sentences.append(
-                f"With **{page_text.safe_text(str(label).lower())}**, losses are foretold {'; '.join(words)}."
+                f"With **{page_text.safe_text(str(label).lower())}**, the order of losses is foretold "
+                f"{'; '.join(words)}."
             )
     if sentences and (table["name"] == SIZE_ALONE).any():
         sentences.append("The size of a team is the same whatever its tasks are called, so it has no control.")
