@@ -100,6 +100,23 @@ def test_too_few_tasks_foretell_nothing(pairs: pd.DataFrame) -> None:
     assert np.isnan(correlate_teams(found, np.arange(len(rows), dtype=float), rows)).all()
 
 
+def test_errors_are_root_mean_squares_beside_those_of_means(pairs: pd.DataFrame) -> None:
+    gap = pairs["cosine"].mask((pairs["first"] == "a") & (pairs["second"] == "b"))
+    losses = {row: loss for row, loss in lose(pairs, 0.3).items() if len(row.team) == 2}
+    table = judge_predictors(pairs.assign(cosine=gap), losses, ["alignment"]).set_index("name")
+    for name in (REGRESSION, COSINE_ALONE):
+        left_out = {TeamRow(frozenset("ab"), "a")} if name == COSINE_ALONE else set()  # with no cosine
+        kept = {row: loss for row, loss in losses.items() if row not in left_out}
+        means = [np.mean([loss for other, loss in kept.items() if not other.team & row.team]) for row in kept]
+        values = np.array(list(kept.values()))
+        assert table.loc[name, "constant_error"] == pytest.approx(np.sqrt(np.mean((values - means) ** 2)))
+    rows = list(losses)
+    x = np.hstack([build_team_rows(pairs, rows, ["alignment"]), [[2]] * len(rows)])
+    residuals = foretell_unseen(x, np.array(list(losses.values())), rows) - list(losses.values())
+    assert table.loc[REGRESSION, "error"] == pytest.approx(np.sqrt(np.mean(residuals**2)))
+    assert table.loc[REGRESSION, "error"] < 0.8 * table.loc[REGRESSION, "constant_error"]
+
+
 def test_the_interval_is_over_teams(pairs: pd.DataFrame) -> None:
     values = np.array(list(lose(pairs, 1.0).values()))
     foretold = np.array(list(lose(pairs, 1.0, seed=5).values()))

@@ -11,7 +11,15 @@ from scipy.stats import spearmanr
 
 from merging.study.partners import foretell
 from merging.study.partners.forecast import forecast_losses
-from merging.study.partners.foretell import PENALTY, TeamRow, correlate_ranks, judge_predictors, list_losses
+from merging.study.partners.foretell import (
+    PENALTY,
+    REGRESSION,
+    TeamRow,
+    correlate_ranks,
+    find_noise_share,
+    judge_predictors,
+    list_losses,
+)
 from merging.study.partners.subsets import MeasuredSubsets, list_few
 
 TASKS = "abcdefgh"
@@ -130,6 +138,19 @@ def test_nothing_is_stated_where_the_order_is_unknown(
     assert "ρ = −0.10" in forecast_losses(pairs, losses, below, frozenset("abc")).reason
 
 
+def test_nothing_is_stated_where_a_constant_errs_less(
+    pairs: pd.DataFrame, planted: tuple[dict[TeamRow, float], pd.DataFrame]
+) -> None:
+    losses, judged = planted
+    errors = judged["error"].mask(judged["name"] == REGRESSION, 0.0248)
+    worse = judged.assign(error=errors, constant_error=0.023)
+    assert worse["beats_control"].iloc[0]
+    reason = forecast_losses(pairs, losses, worse, frozenset("abc")).reason
+    assert "the error is 2.48 points, and 2.30 points if the mean loss" in reason
+    better = worse.assign(constant_error=0.0249)
+    assert not forecast_losses(pairs, losses, better, frozenset("abc")).reason
+
+
 def test_nothing_is_stated_of_other_sizes_and_ranges(
     pairs: pd.DataFrame, planted: tuple[dict[TeamRow, float], pd.DataFrame]
 ) -> None:
@@ -158,6 +179,33 @@ def test_losses_are_against_the_own_expert_alone() -> None:
     assert losses[TeamRow(frozenset("bd"), "b")] == pytest.approx(expected)
     part = {subset: by_task for subset, by_task in right.items() if subset != 0b0010}
     assert TeamRow(frozenset("bd"), "b") not in list_losses(MeasuredSubsets(tuple("abcd"), part, 16))
+
+
+def draw_answers(images: int, effect: float) -> MeasuredSubsets:
+    """Answers to images that are right as often in all teams, but for an ``effect`` of each partner."""
+    rng = np.random.default_rng(6)
+    chances = {subset: 0.7 - effect * (subset % 5) for subset in range(16)}
+    right = {subset: {task: (rng.random(images) < chance).astype(np.uint8) for task in "abcd"}
+             for subset, chance in chances.items()}  # fmt: skip
+    return MeasuredSubsets(tuple("abcd"), right, 16)
+
+
+def test_the_share_of_noise_is_that_of_plain_numpy() -> None:
+    measured, variances, losses = draw_answers(50, 0.05), [], []
+    for row in list_losses(measured):
+        before = measured.right[1 << "abcd".index(row.task)][row.task].astype(float)
+        after = measured.right[sum(1 << "abcd".index(one) for one in row.team)][row.task].astype(float)
+        losses.append(before.mean() - after.mean())
+        variances.append(np.sum((before - after - losses[-1]) ** 2) / 49 / 50)
+    assert find_noise_share(measured) == pytest.approx(np.mean(variances) / np.var(losses, ddof=1))
+
+
+def test_noise_is_about_everything_without_effects_and_little_with_many_images() -> None:
+    assert 0.5 < find_noise_share(draw_answers(60, 0.0)) < 2.5
+    assert find_noise_share(draw_answers(5000, 0.1)) < 0.05
+    assert np.isnan(find_noise_share(draw_answers(1, 0.0)))
+    equal = {subset: {task: np.ones(9) for task in "ab"} for subset in range(4)}
+    assert np.isnan(find_noise_share(MeasuredSubsets(tuple("ab"), equal, 4)))
 
 
 def test_few_subsets_are_those_of_at_most_three() -> None:

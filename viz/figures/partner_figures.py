@@ -221,7 +221,7 @@ def best_subsets(table: pd.DataFrame, *, total: int = 0) -> Picture:
     question="How well is a loss foretold before the merge?",
     columns=("run", "label", "task", "rho", "low", "high", "control", "p", "n", "teams"),
     rows=("run", "task"),
-    empty="Of no chain on this team are predictors and the losses of pairs and triples measured.",
+    empty="For no chain on this team are both the predictors and the losses of pairs and triples measured.",
 )
 def foretold_losses(table: pd.DataFrame) -> Picture:
     """Rows for chains (task): a mark for each set of predictors (run, with its label) and a line for its control.

@@ -26,8 +26,8 @@ HELP = (
     "training images by a regression on measured pairs and triples."
 )
 MEANING = (
-    "Ranges hold 80 % of the errors for teams that the regression had not seen (10–90 % quantiles of {} losses); ρ = "
-    "{:.2f}, p = {:.2g} against shuffled tasks. {}"
+    "Over all tasks, ranges hold 80 % of the errors for teams that the regression had not seen (10–90 % quantiles of "
+    "{} losses); for a single task, it may be more or less. ρ = {:.2f}, p = {:.2g} against shuffled tasks. {}"
 )
 NOT_MEASURED = "No expected loss: pairs and triples of these experts are not measured with this chain and these values."
 NO_PREDICTORS = "No expected loss: what is known of these experts before a merge is not measured."
@@ -86,6 +86,7 @@ def describe_forecast(forecast: Forecast) -> str:
 def _format_range(low: float, high: float) -> str:
     """A range of a loss, a share, in points; a negative loss is a gain."""
     first, last = round(100 * low), round(100 * high)
-    if last <= 0:
-        return f"gains {-last} to {-first} points"
-    return f"from a gain of {-first} to a loss of {last} points" if first < 0 else f"{first} to {last} points"
+    if first < 0 < last:
+        return f"from a gain of {-first} to a loss of {last} points"
+    ends = " to ".join(map(str, sorted({abs(first), abs(last)})))
+    return f"{'gains ' if first < 0 else ''}{ends} points"

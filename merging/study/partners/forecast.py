@@ -40,7 +40,8 @@ def forecast_losses(
 
     ``pairs`` is the table of ``predictors.build_pair_table``, ``judged`` that of ``judge_predictors`` of these losses.
     A row is foretold by the regressions of ``foretell_unseen``, which do not see its own value. Nothing is stated for
-    other sizes of teams, for predictors outside the range of the other teams', or if they do not beat their control.
+    other sizes of teams, for predictors outside the range of the other teams', or if they do not beat their control or
+    err more than a constant.
     """
     columns, empty = list_predictors(pairs), pd.DataFrame(columns=["task", "foretold", "low", "high", "measured"])
     if reason := _find_reason(losses, judged, team):
@@ -81,5 +82,12 @@ def _find_reason(losses: Mapping[TeamRow, float], judged: pd.DataFrame, team: fr
         return (
             "For this chain, the predictors do not foretell losses better than those of other experts do "
             f"(Spearman's ρ = {verdict['rho']:.2f}, p = {verdict['p']:.2g}).".replace("-", "−")
+        )
+    if not verdict["error"] < verdict["constant_error"]:
+        own, constant = (f"{100 * verdict[name]:.2f} points" for name in ("error", "constant_error"))
+        return (
+            "For this chain, the predictors foretell the order of losses better than those of other experts do, but "
+            f"not their size: the error is {own}, and {constant} if the mean loss of other teams is foretold "
+            "for every team (root mean squares)."
         )
     return ""

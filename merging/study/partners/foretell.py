@@ -27,7 +27,7 @@ SIGNIFICANT = 0.05  # the largest p of predictors that beat the control
 REGRESSION, COSINE_ALONE, PRETRAINED_ALONE = "all predictors", "cosine alone", "pretrained accuracy alone"
 SIZE_ALONE = "team size alone"
 ALONE = {COSINE_ALONE: "cosine", PRETRAINED_ALONE: "pretrained"}  # predictors that are also judged by themselves
-COLUMNS = ["name", "rho", "low", "high", "control", "p", "n", "dropped"]
+COLUMNS = ["name", "rho", "low", "high", "control", "p", "n", "dropped", "error", "constant_error"]
 Floats = NDArray[np.float64]
 
 
@@ -58,14 +58,31 @@ class RidgeFit:
 
 def list_losses(measured: MeasuredSubsets) -> dict[TeamRow, float]:
     """{row: v_i({i}) − v_i(S)} of all measured teams S of two to ``FEW`` experts and their tasks i; shares."""
+    return {row: float(images.mean()) for row, images in _list_image_losses(measured).items()}
+
+
+def find_noise_share(measured: MeasuredSubsets) -> float:
+    """The mean sampling variance of a loss over the variance of all losses of ``list_losses``; about 1 if all is noise.
+
+    A loss is a mean over n images, so its sampling variance is that of its images / n (variances with n − 1). Losses of
+    a task are on the same images, so the share can exceed 1. NaN for fewer than two losses or images, or equal losses.
+    """
+    images = list(_list_image_losses(measured).values())
+    if len(images) < 2 or min(map(len, images)) < 2:
+        return float("nan")
+    spread = float(np.var([one.mean() for one in images], ddof=1))
+    return float(np.mean([one.var(ddof=1) / len(one) for one in images])) / spread if spread > 0 else float("nan")
+
+
+def _list_image_losses(measured: MeasuredSubsets) -> dict[TeamRow, Floats]:
+    """What ``list_losses`` has the means of: right with the own expert alone minus right in the team (n,), by image."""
     experts, losses = measured.experts, {}
     for subset in measured.right:
         members = [index for index in range(len(experts)) if subset >> index & 1]
         for one in members if 2 <= len(members) <= FEW else ():
             if 1 << one in measured.right:
-                before, after = (measured.right[which][experts[one]].mean() for which in (1 << one, subset))
-                row = TeamRow(frozenset(experts[index] for index in members), experts[one])
-                losses[row] = float(before - after)
+                before, after = measured.stack(experts[one], (1 << one, subset))
+                losses[TeamRow(frozenset(experts[index] for index in members), experts[one])] = before - after
     return losses
 
 
@@ -181,7 +198,9 @@ def judge_predictors(
     ``pairs`` is the table of ``predictors.build_pair_table``, ``losses`` {row: measured loss, a share}. Columns: name
     ("all predictors": these ``columns`` and the team's size; "cosine alone"; "pretrained accuracy alone"; "team size
     alone"), rho, low and high (see ``correlate_teams``), control (the mean rho of the control), p, n (rows), dropped
-    (rows with a predictor or a loss that is not finite), teams, and beats_control (p is at most ``SIGNIFICANT``).
+    (rows with a predictor or a loss that is not finite), error and constant_error (root mean square errors of what is
+    foretold, and of the mean loss of the teams that each regression saw; shares), teams, and beats_control (p is at
+    most ``SIGNIFICANT``).
 
     The control of a set, see ``permute_names``, keeps what tasks and teams share and that predictions of left-out tasks
     are biased below zero; p is the share of all rho, the observed one among them, that are at least the observed one.
@@ -193,14 +212,17 @@ def judge_predictors(
     sets |= {name: ([column], sizes[:, :0]) for name, column in ALONE.items() if column in pairs}
     table: list[tuple[str | float, ...]] = []
     for name, (chosen, beside) in {**sets, SIZE_ALONE: ([], sizes)}.items():
-        foretold = _foretell_finite(np.hstack([build_team_rows(pairs, rows, chosen), beside])[None], values, rows)[0]
+        predictors = np.hstack([build_team_rows(pairs, rows, chosen), beside])
+        nothing = np.where(np.isfinite(predictors), 0.0, np.nan)  # of which a regression foretells its mean
+        foretold, constant = _foretell_finite(np.stack([predictors, nothing]), values, rows)
         rho, low, high = correlate_teams(foretold, values, rows, seed)
         control, p = np.array([]), np.nan
         if chosen and np.isfinite(rho):
             control = permute_names(pairs, rows, values, chosen, beside, seed)
             p = (1 + np.count_nonzero(control >= rho)) / (1 + len(control))
-        n = int(np.isfinite(foretold).sum())
-        table.append((name, rho, low, high, float(control.mean()) if len(control) else np.nan, p, n, len(rows) - n))
+        n, mean = int(np.isfinite(foretold).sum()), float(control.mean()) if len(control) else np.nan
+        errors = (float(np.sqrt(np.nanmean((one - values) ** 2))) if n else np.nan for one in (foretold, constant))
+        table.append((name, rho, low, high, mean, p, n, len(rows) - n, *errors))
     result = pd.DataFrame(table, columns=COLUMNS)
     return result.assign(teams=len({row.team for row in rows}), beats_control=result["p"] <= SIGNIFICANT)
 
