@@ -31,6 +31,9 @@ MEANING = (
 )
 NOT_MEASURED = "No expected loss: pairs and triples of these experts are not measured with this chain and these values."
 NO_PREDICTORS = "No expected loss: what is known of these experts before a merge is not measured."
+NOTHING_TO_LOSE = (
+    "No expected loss: with a single expert this chain returns the pretrained model, so there is nothing to lose."
+)
 OWN = "The regression of the bundled experts is never used for others; a fit on your own pairs and triples is needed."
 
 
@@ -46,6 +49,9 @@ def draw_expected_loss(recipe: Recipe, experts: Mapping[str, str]) -> None:
         foretold = foretold_panel.read_foretold(whole, DEFAULT_IMAGES)
         if not foretold.is_ready:
             _draw_missing(foretold, whole)
+            return
+        if foretold.stored.measured.is_pretrained_alone:
+            st.markdown(NOTHING_TO_LOSE)
             return
         with st.spinner("Foretelling losses …"):
             judged = foretold.judged

@@ -54,8 +54,10 @@ def draw_view(team: Team) -> None:
     for title, recipe in chains.items():
         one = chosen if recipe is team.recipe else foretold_panel.read_foretold(recipe, images)
         ready |= {title: one} if one.is_ready else {}
-    with st.spinner("Foretelling losses …"):
-        tables = [one.judged.assign(task=title) for title, one in ready.items()]
+    tables = []
+    for number, (title, one) in enumerate(ready.items(), 1):
+        with st.spinner(f"Foretelling losses of {page_text.safe_text(title)}, {number} of {len(ready)} chains …"):
+            tables.append(one.judged.assign(task=title))
     if not tables:
         return
     table = pd.concat(tables, ignore_index=True)
@@ -67,7 +69,7 @@ def draw_view(team: Team) -> None:
     )  # fmt: skip
     for sentence in (*describe_verdicts(table), describe_noise(ready)):
         st.markdown(sentence)
-    if still := [title for title, one in ready.items() if _keeps_nothing_of_one(one)]:
+    if still := [title for title, one in ready.items() if one.stored.measured.is_pretrained_alone]:
         st.caption(NO_CHANGE.format(page_text.join_words(still)))
     if missing := [title for title in chains if title not in ready]:
         st.caption(f"Not measured yet: {page_text.join_words(missing)}. Choose a chain above to measure it.")
@@ -153,16 +155,6 @@ def describe_noise(ready: Mapping[str, Foretold]) -> str:
     return (
         f"On {images} images, sampling alone explains most of the variance of losses of {page_text.join_words(noisy)}, "
         "which leaves little to foretell."
-    )
-
-
-def _keeps_nothing_of_one(foretold: Foretold) -> bool:
-    """Whether the chain gives the pretrained model for every single expert."""
-    measured = foretold.stored.measured
-    return all(
-        (measured.right[1 << index][task] == measured.right[0][task]).all()
-        for index in range(len(measured.experts))
-        for task in measured.tasks
     )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from merging.images.benchmarks.paired_scores import find_interval
 from merging.study.analysis.correlation import fit_line
-from merging.study.partners.subsets import FEW, MeasuredSubsets
+from merging.study.partners.subsets import MeasuredSubsets, list_few
 
 PENALTY = 1.0  # of standardized predictors, relative to the number of rows: halves the slope of a single one
 DRAWS, PERMUTATIONS, SEED = 2000, 199, 0  # resamples of teams, and permutations of the names of tasks
@@ -57,7 +57,7 @@ class RidgeFit:
 
 
 def list_losses(measured: MeasuredSubsets) -> dict[TeamRow, float]:
-    """{row: v_i({i}) − v_i(S)} of all measured teams S of two to ``FEW`` experts and their tasks i; shares."""
+    """{row: v_i({i}) − v_i(S)} of all measured teams S of ``list_few``, of two or more experts, and their tasks i."""
     return {row: float(images.mean()) for row, images in _list_image_losses(measured).items()}
 
 
@@ -77,9 +77,9 @@ def find_noise_share(measured: MeasuredSubsets) -> float:
 def _list_image_losses(measured: MeasuredSubsets) -> dict[TeamRow, Floats]:
     """What ``list_losses`` has the means of: right with the own expert alone minus right in the team (n,), by image."""
     experts, losses = measured.experts, {}
-    for subset in measured.right:
+    for subset in list_few(len(experts)):
         members = [index for index in range(len(experts)) if subset >> index & 1]
-        for one in members if 2 <= len(members) <= FEW else ():
+        for one in members if len(members) > 1 and subset in measured.right else ():
             if 1 << one in measured.right:
                 before, after = measured.stack(experts[one], (1 << one, subset))
                 losses[TeamRow(frozenset(experts[index] for index in members), experts[one])] = before - after
