@@ -105,6 +105,19 @@ def view(address: str) -> View:
         return View(str(place), recorded, [page_text.plain_text(notice) for notice in app.notices[place]])
 
 
+def _write_runs(page: str, runs: Mapping[str, str]) -> dict[str, str]:
+    """The runs as the page has them in its address: Partners has the chain of the run."""
+    if page != "partners":
+        return dict(runs)
+    with run_as_app():
+        from app.reading import page_data, recipes
+
+        recipe = page_data.store().get_run(runs["run"]).recipe
+        if recipe is None or not (query := recipes.chain_query(recipe)):
+            raise MergingError(f"Partners has no chain of the run {runs['run']}.")
+        return query
+
+
 def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any]) -> go.Figure:
     """The chart of these runs, {key of the address: id}, on the page that draws it; ``settings`` are further keys.
 
@@ -123,10 +136,11 @@ def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any])
     if unknown := [key for key in settings if key not in keys]:
         raise MergingError(f"The page {page} has no setting {unknown[0]!r}; it has: {', '.join(keys)}.")
     written = {key: _write_setting(value, key in bound) for key, value in settings.items()}
-    query = ({f"{page}_view": name} if name else {}) | dict(runs) | written
+    query = ({f"{page}_view": name} if name else {}) | _write_runs(page, runs) | written
     opened = view(f"{page}?{urlencode(query, doseq=True)}")
     sources = {source.id for source in opened.find(chart)[1]}  # none where the chart is of all models
-    if sources and (missing := set(runs.values()) - sources):
+    named = {*runs.values()} & {*query.values()}  # none where the page has the run's chain
+    if sources and (missing := named - sources):
         raise MergingError(f"On {opened.address} the chart {chart} does not show run {min(missing)}.")
     return opened[chart]
 

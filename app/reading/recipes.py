@@ -59,11 +59,16 @@ def list_offered_recipes(stored_runs: Sequence[Run]) -> dict[str, tuple[str, Rec
     return choices
 
 
+def chain_query(wanted: Recipe) -> dict[str, str]:
+    """The query of Partners with a chain, whatever its title; empty if the page does not offer it."""
+    offered, wanted = list_offered_recipes(page_data.stored_runs()), replace(wanted, title="")
+    keys = [key for key, (_, recipe) in offered.items() if replace(recipe, title="") == wanted]
+    return {address.PARTNERS_CHAIN: keys[-1]} if keys else {}  # a preset or a run rather than what is on Merge now
+
+
 def partners_query(sweep: Sweep) -> dict[str, str]:
     """The query of Partners with the chain and the images of a sweep of subsets, or with its report."""
-    offered = list_offered_recipes(page_data.stored_runs())
-    keys = [key for key, (_, recipe) in offered.items() if replace(recipe, title="") == sweep.recipes[0]]
-    chain = {address.PARTNERS_CHAIN: keys[-1]} if keys else {}  # a preset or a run rather than what is on Merge now
+    chain = chain_query(sweep.recipes[0])
     if sweep.split == REPORTING:
         return chain | {address.PARTNERS_VIEW: "leave one out"}
     return chain | {address.PARTNERS_IMAGES: str(sweep.images or "all")}

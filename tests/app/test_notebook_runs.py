@@ -132,7 +132,9 @@ SETTINGS = {  # chart -> the settings that it needs
     "compare_distance": {"chart": "distance to pretrained"},
 }  # fmt: skip
 SHOWN = {  # page and view, or chart -> a run of the bundled library that has it; others are drawn of LWPTV
-    "drift?what CAT removes": "CAT Merging", "drift?put back": "Task Arithmetic",
+    "partners?what each brings": "Task Arithmetic", "partners?leave one out": "Task Arithmetic",
+    "conflicts?spectra": "Weight Averaging", "drift?what CAT removes": "CAT Merging",
+    "drift?put back": "Task Arithmetic",
     "learning?coefficients": "LW AdaMerging, quick", "learning?loss and gain": "LW AdaMerging, quick",
     "learning?modules": "WEMoE, quick", "feature_shift": "Surgery Merging", "learning?storage": "WEMoE, quick",
     "learning?masks": "Localize-and-Stitch",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import zlib
 from collections.abc import Callable, Mapping
@@ -283,7 +284,10 @@ class PlainLibrary:
             if run is None or (measured := self.find_measured("features", run.name)) is None:
                 return None
             images = read_csv(measured, "images")
-            models[preset] = {"all": vote(np.load(measured / "features.npy"), images["task"] + ":" + images["truth"])}
+            plain, packed = measured / "features.npy", measured / "features.npy.gz"
+            content = plain.read_bytes() if plain.is_file() else gzip.decompress(packed.read_bytes())
+            features = np.load(io.BytesIO(content))
+            models[preset] = {"all": vote(features, images["task"] + ":" + images["truth"])}
         return subtract(models, ["all"])
 
 

@@ -33,6 +33,10 @@ class Factors:
     values: Tensor
     right: Tensor
 
+    def on_cpu(self) -> Factors:
+        """The same factors on the CPU."""
+        return Factors(self.left.cpu(), self.values.cpu(), self.right.cpu())
+
 
 def to_float64(tensor: Tensor) -> Tensor:
     """The tensor (*S), of any shape, in float64; on the CPU if its device has no float64."""

@@ -136,7 +136,7 @@ def compare_weights(
     for slot in Stream(inputs, stages=(), in_pieces=False, meter=meter, phase="Comparing singular vectors"):
         if slot.role not in WEIGHT_ROLES:
             continue
-        factors = [truncated_svd(matrix, min(matrix.shape)) for matrix in as_matrices(slot)]
+        factors = [truncated_svd(matrix, min(matrix.shape)).on_cpu() for matrix in as_matrices(slot)]
         matrices.append(slot.name)
         overlaps.append(overlap_experts(factors))
         ranks.append([effective_rank(one.values) for one in factors])
