@@ -406,7 +406,7 @@ class StoredSubsets(NamedTuple):
     """The answers so far, and the ``key`` of tables about them: a digest of the store and of all points' names."""
 
     key: str
-    measured: MeasuredSubsets
+    answers: MeasuredSubsets
 
 
 def read_subsets(sweep: Sweep) -> StoredSubsets:

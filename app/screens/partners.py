@@ -54,11 +54,11 @@ def pick_chain(recipes: Mapping[str, tuple[str, Recipe]]) -> Recipe | None:
 
 def draw_measuring(team: Team) -> None:
     """The progress of the measurement, or the button that starts or resumes it with its time."""
-    if team.measured.complete:
+    if team.answers.complete:
         return
     if team.recipe.exemplars or team.recipe.test_data:
         st.markdown(PICTURE_TIME)
-    sweep_status.draw_job(team.sweep, "Resume" if team.measured.right else "Measure", "partners")
+    sweep_status.draw_job(team.sweep, "Resume" if team.answers.right else "Measure", "partners")
 
 
 def draw_team(recipe: Recipe, images: int, view: str) -> None:
@@ -68,7 +68,7 @@ def draw_team(recipe: Recipe, images: int, view: str) -> None:
         draw_measuring(team)
     if note := team.sweep.learning_note:
         page_parts.draw_caution(page_text.safe_text(note, 600))
-    if team.measured.right or view == FORETOLD:
+    if team.answers.right or view == FORETOLD:
         VIEWS[view](team)
     elif not team.is_live:
         st.info(NOT_MEASURED)

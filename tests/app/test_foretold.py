@@ -165,11 +165,11 @@ def test_noise_is_named_where_it_is_most_of_the_spread() -> None:
         right = {subset: {task: (rng.random(images) < 0.9 - steps * subset).astype(float) for task in "abc"}
                  for subset in range(8)}  # fmt: skip
         measured = MeasuredSubsets(tuple("abc"), right, 8)
-        return SimpleNamespace(stored=SimpleNamespace(measured=measured))  # type: ignore[return-value]
+        return SimpleNamespace(stored_subsets=SimpleNamespace(answers=measured))  # type: ignore[return-value]
 
     noisy, clear = draw(64, 0.0), draw(64, 0.1)
-    share = find_noise_share(noisy.stored.measured)
-    assert share > 0.5 > find_noise_share(clear.stored.measured)
+    share = find_noise_share(noisy.stored_subsets.answers)
+    assert share > 0.5 > find_noise_share(clear.stored_subsets.answers)
     sentence = describe_noise({"TIES": noisy, "TSV": clear})
     assert sentence.startswith("On 64 images, sampling alone explains most of the variance of losses of TIES (about ")
     assert f"(about {100 * share:.0f}\u00a0%)," in sentence and "TSV" not in sentence

@@ -144,9 +144,9 @@ def test_other_answers_have_other_tables(open_app: Any, library: Path) -> None:
     plan, keys = plan_sweep(sweep, benchmark), []
     for subsets in ([0, 1], [1, 3]):  # as many
         run_sweep(plan_subsets(recipe, subsets=subsets), store, benchmark)
-        stored = Team(sweep).stored
+        stored = Team(sweep).stored_subsets
         keys.append(stored.key)
-        assert sorted(stored.measured.right) == subsets
+        assert sorted(stored.answers.right) == subsets
         for point in plan:
             shutil.rmtree(store.root / "points" / point.name, ignore_errors=True)
     assert keys[0] != keys[1]

@@ -50,11 +50,11 @@ def draw_expected_loss(recipe: Recipe, experts: Mapping[str, str]) -> None:
         if not foretold.is_ready:
             _draw_missing(foretold, whole)
             return
-        if foretold.stored.measured.is_pretrained_alone:
+        if foretold.stored_subsets.answers.is_pretrained_alone:
             st.markdown(NOTHING_TO_LOSE)
             return
         with st.spinner("Foretelling losses …"):
-            judged = foretold.judged
+            judged = foretold.verdicts
         team = frozenset(name for name, _ in recipe.experts)
         forecast = forecast_losses(foretold.pairs, foretold.losses, judged, team)
         st.markdown(describe_forecast(forecast))
@@ -65,7 +65,7 @@ def draw_expected_loss(recipe: Recipe, experts: Mapping[str, str]) -> None:
 
 def _draw_missing(foretold: Foretold, whole: Recipe) -> None:
     """Say what is missing, and offer to measure it."""
-    st.markdown(NO_PREDICTORS if foretold.stored.measured.complete else NOT_MEASURED)
+    st.markdown(NO_PREDICTORS if foretold.stored_subsets.answers.complete else NOT_MEASURED)
     bundled = page_data.benchmark().experts if benchmark_choice.is_bundled() else {}
     if dict(whole.experts) != {name: str(reference) for name, reference in bundled.items()}:
         st.caption(OWN)

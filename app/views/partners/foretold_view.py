@@ -57,7 +57,7 @@ def draw_view(team: Team) -> None:
     tables = []
     for number, (title, one) in enumerate(ready.items(), 1):
         with st.spinner(f"Foretelling losses of {page_text.safe_text(title)}, {number} of {len(ready)} chains …"):
-            tables.append(one.judged.assign(task=title))
+            tables.append(one.verdicts.assign(task=title))
     if not tables:
         return
     table = pd.concat(tables, ignore_index=True)
@@ -69,7 +69,7 @@ def draw_view(team: Team) -> None:
     )  # fmt: skip
     for sentence in (*describe_verdicts(table), describe_noise(ready)):
         st.markdown(sentence)
-    if still := [title for title, one in ready.items() if one.stored.measured.is_pretrained_alone]:
+    if still := [title for title, one in ready.items() if one.stored_subsets.answers.is_pretrained_alone]:
         st.caption(NO_CHANGE.format(page_text.join_words(still)))
     if missing := [title for title in chains if title not in ready]:
         st.caption(f"Not measured yet: {page_text.join_words(missing)}. Choose a chain above to measure it.")
@@ -142,7 +142,7 @@ def describe_chance(table: pd.DataFrame) -> str:
 
 def describe_noise(ready: Mapping[str, Foretold]) -> str:
     """A sentence about the chains of which most differences between losses are noise of sampled images, or none."""
-    measured = {title: one.stored.measured for title, one in ready.items()}
+    measured = {title: one.stored_subsets.answers for title, one in ready.items()}
     shares = {title: find_noise_share(one) for title, one in measured.items()}
     noisy = [
         f"{page_text.safe_text(title)} (about {100 * share:.0f}\u00a0%)"

@@ -32,14 +32,14 @@ DETAILS = (
 def draw_view(team: Team) -> None:
     """Draw the matrix of losses, as far as it is measured."""
     chart_view.draw_question("partner_losses")
-    is_known = not partner_data.read_losses(team.stored.key, AMONG_ALL, team.measured).empty
+    is_known = not partner_data.read_losses(team.stored_subsets.key, AMONG_ALL, team.answers).empty
     companies = (AMONG_ALL, IN_PAIRS) if is_known else (IN_PAIRS, AMONG_ALL)
     among = page_parts.pick_button("Experts meet", companies, address.COMPANY)
-    losses = partner_data.read_losses(team.stored.key, among, team.measured)
+    losses = partner_data.read_losses(team.stored_subsets.key, among, team.answers)
     changes = losses.rename(columns={"task": "first", "expert": "second"}).assign(
         change=-losses["loss"], low=-losses["high"], high=-losses["low"]
     )
-    alone = NO_CHANGE if among == IN_PAIRS and team.measured.is_pretrained_alone else ""
+    alone = NO_CHANGE if among == IN_PAIRS and team.answers.is_pretrained_alone else ""
     chart_view.draw_chart(
         "partner_losses", changes, name=f"partners_{team.sweep.id}", question_drawn=True,
         order=partner_data.order_team(team), worst=find_worst(losses),

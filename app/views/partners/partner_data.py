@@ -43,27 +43,27 @@ class Team:
         return self.sweep.recipes[0]
 
     @cached_property
-    def stored(self) -> StoredSubsets:
+    def stored_subsets(self) -> StoredSubsets:
         """What is stored so far. Raises CheckpointError if a file is missing."""
         return sweeps.read_subsets(self.sweep)
 
     @property
-    def measured(self) -> MeasuredSubsets:
+    def answers(self) -> MeasuredSubsets:
         """The answers so far. Raises CheckpointError if a file is missing."""
-        return self.stored.measured
+        return self.stored_subsets.answers
 
     @cached_property
     def report_sweep(self) -> Sweep | None:
         """The sweep that scores the best subsets on all images of the reporting half; None until they are known."""
-        if not self.measured.complete:
+        if not self.answers.complete:
             return None
-        return sweeps.plan_team(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.measured))))
+        return sweeps.plan_team(self.recipe, 0, REPORTING, tuple(list_chosen(choose_best(self.answers))))
 
     @cached_property
     def report(self) -> StoredSubsets | None:
         """The answers on the reporting half; None until all of them are there."""
         stored = None if self.report_sweep is None else sweeps.read_subsets(self.report_sweep)
-        return stored if stored and stored.measured.complete else None
+        return stored if stored and stored.answers.complete else None
 
     @property
     def is_live(self) -> bool:
@@ -78,8 +78,8 @@ class Team:
         sample = self.sweep.sample.normalize_on(page_data.benchmark())
         images = f"{sample.images} images" if sample.images else "all images"
         return (
-            f"{len(self.measured.right)} of {plural(self.measured.total, 'subset')} measured, each on {images} of each "
-            f"data set's choosing half (seed {sample.seed}), on {clean_text(self.measured.device, 80)}."
+            f"{len(self.answers.right)} of {plural(self.answers.total, 'subset')} measured, each on {images} of each "
+            f"data set's choosing half (seed {sample.seed}), on {clean_text(self.answers.device, 80)}."
         )
 
 
@@ -116,4 +116,4 @@ def read_best(key: str, report_key: str, _measured: MeasuredSubsets, _report: Me
 
 def order_team(team: Team) -> list[str]:
     """The experts in the order of the clustering of their losses among all, in every chart of the page."""
-    return order_experts(read_losses(team.stored.key, AMONG_ALL, team.measured), team.measured.experts)
+    return order_experts(read_losses(team.stored_subsets.key, AMONG_ALL, team.answers), team.answers.experts)

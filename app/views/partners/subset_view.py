@@ -34,12 +34,12 @@ COLUMNS = {
 
 def draw_view(team: Team) -> None:
     """Draw the best subset of each size, and what it scores on the other half."""
-    measured, report = team.measured, team.report
+    measured, report = team.answers, team.report
     if team.report_sweep is not None and report is None:
         st.markdown(NOT_REPORTED)
         sweep_status.draw_job(team.report_sweep, "Measure on the reporting half", "partners_report")
     best = partner_data.read_best(
-        team.stored.key, report.key if report else "", measured, report.measured if report else None
+        team.stored_subsets.key, report.key if report else "", measured, report.answers if report else None
     )
     named = best.assign(
         label=best["metric"].map(lambda name: name[:1].upper() + name[1:]),

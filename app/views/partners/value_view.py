@@ -31,8 +31,8 @@ NOBODY, EVERYONE = "Pretrained", "All experts"
 
 def draw_view(team: Team) -> None:
     """Draw the Shapley values, once all subsets are measured."""
-    values = partner_data.read_values(team.stored.key, team.measured)
-    exactness = EXACT if len(team.measured.experts) <= MOST_EXACT else SAMPLED
+    values = partner_data.read_values(team.stored_subsets.key, team.answers)
+    exactness = EXACT if len(team.answers.experts) <= MOST_EXACT else SAMPLED
     chart_view.draw_chart(
         "shapley_matrix", values.rename(columns={"task": "first", "expert": "second", "value": "change"}),
         name=f"shapley_{team.sweep.id}", order=partner_data.order_team(team), on_click=_choose_task,
@@ -58,7 +58,7 @@ def _draw_task(team: Team, values: pd.DataFrame) -> None:
         "Task", tasks, format_func=expert_names.expert_name, key="gained_task", width=320,
         on_change=view_state.pick_value_from, args=(address.GAINED_TASK, "gained_task"),
     )  # fmt: skip
-    steps = list_steps(team.measured, values[values["task"] == task], task)
+    steps = list_steps(team.answers, values[values["task"] == task], task)
     gain, total = steps["change"].sum(), steps["accuracy"].iloc[-1] - steps["accuracy"].iloc[0]
     chart_view.draw_chart(
         "shapley_waterfall", steps, name=f"waterfall_{team.sweep.id}", question_drawn=True,

@@ -34,54 +34,56 @@ NO_RUN = (
 
 @dataclass(frozen=True)
 class Foretold:
-    """A chain on a whole team, the ``stored`` subsets of it, and the ``measured`` predictors (None: not yet) of a run.
+    """A chain on a whole team, its ``stored_subsets``, and the ``measurement`` (None: not yet) of a run's predictors.
 
     ``whole`` is the sweep of all subsets, ``few`` that of single experts, pairs and triples.
     """
 
     whole: Sweep
     few: Sweep
-    stored: StoredSubsets
+    stored_subsets: StoredSubsets
     run: Run | None
-    measured: StoredMeasurement | None
+    measurement: StoredMeasurement | None
 
     @property
     def is_ready(self) -> bool:
         """Whether losses and predictors are there."""
-        return self.stored.measured.complete and self.measured is not None
+        return self.stored_subsets.answers.complete and self.measurement is not None
 
     @cached_property
     def losses(self) -> dict[TeamRow, float]:
         """The measured losses, see ``list_losses``."""
-        return list_losses(self.stored.measured)
+        return list_losses(self.stored_subsets.answers)
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
         """The predictors of every ordered pair; only if ``is_ready``."""
-        assert self.measured is not None
-        return measurements.measured_table(self.measured, PAIRS)
+        assert self.measurement is not None
+        return measurements.measured_table(self.measurement, PAIRS)
 
     @property
-    def judged(self) -> pd.DataFrame:
+    def verdicts(self) -> pd.DataFrame:
         """The table of ``judge_predictors``; only if ``is_ready``."""
-        assert self.measured is not None
-        return _judge(self.stored.key, self.measured, self.pairs, self.losses)
+        assert self.measurement is not None
+        return _judge(self.stored_subsets.key, self.measurement, self.pairs, self.losses)
 
     @property
     def note(self) -> str:
         """The images, seeds and devices of losses and predictors, in sentences; only if ``is_ready``."""
-        assert self.measured is not None
-        subsets, notes = self.stored.measured, self.measured.notes
+        assert self.measurement is not None
+        subsets, notes = self.stored_subsets.answers, self.measurement.notes
         images = max((subsets.count_images(task) for task in subsets.tasks), default=0)
         return (
             f"Losses on {images} images of each data set's choosing half (seed {subsets.seed}), on {subsets.device}; "
             f"predictors from {notes['exemplars']} training images of each task (seed {notes['exemplar_seed']}), on "
-            f"{self.measured.device}."
+            f"{self.measurement.device}."
         )
 
 
 @cache_table
-def _judge(key: str, measured: StoredMeasurement, _pairs: pd.DataFrame, _losses: dict[TeamRow, float]) -> pd.DataFrame:
+def _judge(
+    key: str, measurement: StoredMeasurement, _pairs: pd.DataFrame, _losses: dict[TeamRow, float]
+) -> pd.DataFrame:
     return judge_predictors(_pairs, _losses, list_predictors(_pairs))
 
 
@@ -89,7 +91,7 @@ def read_foretold(recipe: Recipe, images: int) -> Foretold:
     """What is stored of a chain on its experts. Raises RecipeError or CheckpointError, as ``sweeps.plan_team``."""
     whole, few = sweeps.plan_team(recipe, images), sweeps.plan_few(recipe, images)
     stored = sweeps.read_subsets(whole)
-    if not stored.measured.complete:
+    if not stored.answers.complete:
         stored = sweeps.read_subsets(few)
     models = _read_models(recipe)
     recipes = ((run, edit_pairs.read_recipe(run)) for run in page_data.page_runs())
@@ -106,11 +108,11 @@ def _read_models(recipe: Recipe) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 def draw_missing(foretold: Foretold, name: str) -> None:
     """The progress of what is being measured, and buttons for what is missing, with their seconds."""
-    if not foretold.stored.measured.complete:
+    if not foretold.stored_subsets.answers.complete:
         job = sweeps.sweep_job(foretold.whole)  # which measures pairs and triples, too
         sweep = foretold.whole if job is not None and job.is_live else foretold.few
         sweep_status.draw_job(sweep, "Measure pairs and triples", name)
-    if foretold.measured is None and foretold.run is not None:
+    if foretold.measurement is None and foretold.run is not None:
         measure_button.draw_missing(measurements.PREDICTORS, [foretold.run], NO_PREDICTORS)
-    elif foretold.measured is None:
+    elif foretold.measurement is None:
         st.info(NO_RUN)
