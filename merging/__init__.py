@@ -66,7 +66,7 @@ def list_methods() -> tuple[Method, ...]:
 
 def merge(  # noqa: PLR0913 - the public contract
     pretrained: Source,
-    experts: Mapping[str, Source],
+    experts: Mapping[str, Source | Sequence[Source]],
     merge: str = "task_arithmetic",
     params: Mapping[str, Any] | None = None,
     edits: Sequence[tuple[str, Mapping[str, Any]] | str] = (),
@@ -92,7 +92,8 @@ def merge(  # noqa: PLR0913 - the public contract
         pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names). Files
             get open_clip's names, with q, k and v packed in one tensor; a mapping keeps its names. The parameter
             ``split_qkv`` of some methods splits tensors whose names end in in_proj_weight or in_proj_bias into three.
-        experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
+        experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors, or a list of these: checkpoints
+            of several runs of one task, which weight_averaging and model_stock take.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows (n, d)}, or a result of ``capture``, or the path of its file}.
@@ -244,7 +245,7 @@ def _warn(inputs: OpenedRecipe, strict: bool) -> None:
 
 def _open(
     pretrained: Source,
-    experts: Mapping[str, Source],
+    experts: Mapping[str, Source | Sequence[Source]],
     merge: str,
     params: Mapping[str, Any] | None,
     edits: Sequence[tuple[str, Mapping[str, Any]] | str],
@@ -256,6 +257,7 @@ def _open(
     from merging.base.errors import RecipeError
     from merging.models.formats.model_sources import open_models
     from merging.models.formats.named_architecture import named_architecture
+    from merging.models.task_checkpoints import flatten_experts
     from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
     from merging.study.runs import opened_recipe
@@ -263,7 +265,7 @@ def _open(
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
     chain_rules.checked_family(stated["family"])
-    base, opened = open_models(pretrained, experts, stated["family"])
+    base, opened = open_models(pretrained, flatten_experts(experts), stated["family"])
     recipe = Recipe.build(
         merge=merge,
         params=params or {},

@@ -81,6 +81,8 @@ class Method:
     heads: bool = False  # whether it needs each task's zero-shot head in addition to the images
     variant: str = ""  # the choices of this implementation where the literature disagrees
     max_experts: int | None = None  # the most experts that it merges; None for any number
+    # Whether an expert may have several checkpoints, as ``merging.models.task_checkpoints`` names them.
+    several_checkpoints: bool = False
     version: int = 1  # raised whenever results change, so that stored runs are not mistaken for new ones
     survey: SurveyFunction | None = None  # a pass over all tensors before the merge, whose statistics ``run`` receives
     survey_when: Callable[[Any], bool] = lambda _: True  # whether these parameters need the survey

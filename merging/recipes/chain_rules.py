@@ -8,10 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merging.base.errors import CheckpointError, RecipeError
+from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
 from merging.models.families import ACTIVATIONS, FAMILY_KEYS
 from merging.models.stated_architecture import StatedArchitecture
+from merging.models.task_checkpoints import group_by_task
 from merging.models.team.vocabulary_choices import VOCABULARIES
 
 UNUSED_SETTINGS = {  # a setting -> the sentence for recipes whose steps do not use it
@@ -67,6 +69,22 @@ def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:
             f"{per_task[0]} already gives every task a model of its own, so {adapts[0]} has nothing to adapt; choose a "
             "merge that gives one model."
         )
+
+
+def refuse_several_checkpoints(stages: Sequence[tuple[Method, Params]], names: Sequence[str]) -> None:
+    """Raise RecipeError if one of the experts with these names has several checkpoints, and a method needs one of each.
+
+    An edit of the merged task vector sees one vector in any case.
+    """
+    several = {task: len(rows) for task, rows in group_by_task(names).items() if len(rows) > 1}
+    for method, params in stages if several else ():
+        is_late = isinstance(method, Edit) and method.after_merge(params)
+        if not (method.several_checkpoints or is_late):
+            task, count = next(iter(several.items()))
+            able = " and ".join(other.key for other in registry.list_methods() if other.several_checkpoints)
+            raise RecipeError(
+                f"{method.key} takes one checkpoint of each expert, but {task} has {count}; only {able} take several."
+            )
 
 
 def list_doubts(stages: Sequence[tuple[Method, Params]]) -> list[str]:

@@ -14,10 +14,11 @@ import numpy as np
 
 from merging.base.errors import RecipeError
 from merging.methods import registry
-from merging.methods.edits.manual import AFTER, BEFORE, MERGED
+from merging.methods.edits.manual import AFTER, BEFORE, MERGED, ManualParams
 from merging.methods.factor_rules import MAX_FACTOR, FactorRule, resolve
 from merging.methods.simplify_factors import simplify
 from merging.models.families import EMBEDDINGS, OUTPUT, UNMERGED, Parameter
+from merging.recipes import chain_rules
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 
@@ -90,12 +91,13 @@ def restrict_to_expert(
     pretrained. ``parameters`` are those of the pretrained model.
 
     Raises:
-        RecipeError: the recipe does not merge this expert.
+        RecipeError: the recipe does not merge this expert, or merges several checkpoints of an expert.
     """
     names = [name for name, _ in recipe.experts]
     if expert not in names:
         raise RecipeError(f"The recipe does not merge {expert!r}.")
     step, before = _split_last_edit(recipe)
+    chain_rules.refuse_several_checkpoints([(registry.find_edit(MANUAL), ManualParams())], names)
     rules = [layer.rule(min(single_factor(recipe), MAX_FACTOR), parameters, [expert])]
     if other_experts := [name for name in names if name != expert]:
         rules.insert(0, layer.rule(0.0, parameters, other_experts))  # sets their task vectors in the layer to zero
@@ -106,10 +108,11 @@ def restrict_to_expert(
 def single_factor(recipe: Recipe) -> float:
     """The factor on one task vector for which the merge of it with zeros is the task vector itself.
 
-    It is 1 / λ for merges with a scaling coefficient λ, K for the mean of K experts, and 1 for all other merges.
+    It is 1 / λ for merges that use a scaling coefficient λ, K for the mean of K experts, and 1 for all other merges.
     """
-    scaling = recipe.merge.params.values().get("scaling")
-    if recipe.merge.key == "weight_averaging":
+    values = recipe.merge.params.effective_values()
+    scaling = values.get("scaling")
+    if recipe.merge.key == "weight_averaging" or values.get("across") == "mean_of_tasks":
         return float(len(recipe.experts))
     return 1 / float(scaling) if scaling else 1.0
 

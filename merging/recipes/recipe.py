@@ -18,6 +18,7 @@ from merging.methods.params import Params, integer
 from merging.models.families import Parameter
 from merging.models.formats.model_sources import ModelRef
 from merging.models.model_references import PRETRAINED, expert_key
+from merging.models.task_checkpoints import flatten_experts, list_tasks, nest_experts
 from merging.models.team.vocabulary_choices import COMMON
 from merging.recipes import chain_rules
 from merging.recipes.data_files import DataFiles
@@ -57,6 +58,9 @@ class Recipe:
     file states, as 'heads=12,activation=gelu'; a file that states something else is refused. ``family`` replaces the
     recognition of the models: "clip" for the CLIP tower in a larger network, "inferred" to infer the role of every
     tensor (what it does in the network).
+
+    An expert may have several checkpoints, the runs of its task, which ``experts`` has side by side under the names of
+    ``merging.models.task_checkpoints``.
     """
 
     pretrained: str
@@ -83,7 +87,7 @@ class Recipe:
         params: Mapping[str, Any] | None = None,
         edits: Sequence[StepSpec] = (),
         pretrained: str = "memory",
-        experts: Mapping[str, str] | None = None,
+        experts: Mapping[str, str | Sequence[str]] | None = None,
         title: str = "",
         exemplars: Mapping[str, Any] | None = None,
         count_dead_params: bool = False,
@@ -105,7 +109,7 @@ class Recipe:
         """
         merge_method = registry.find_merge(merge)
         steps = tuple(build_step("edit", spec) for spec in edits)
-        pairs = tuple((experts or {}).items())
+        pairs = tuple(flatten_experts(experts or {}).items())
         chain_rules.check_settings(count_dead_params, activation, vocabulary)
         architecture = chain_rules.check_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
@@ -113,7 +117,9 @@ class Recipe:
         adapt_step = None if adapt is None else build_step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      adapt_step, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
-        chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
+        stages = [(method, step.params) for method, step in recipe.stages]
+        chain_rules.refuse_meaningless(stages)
+        chain_rules.refuse_several_checkpoints(stages, [name for name, _ in pairs])
         recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).select_read(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
@@ -160,6 +166,11 @@ class Recipe:
         """The recipe's models, {"pretrained": model, "experts/<name>": model}; paths are relative to ``base``."""
         references = {PRETRAINED: self.pretrained, **{expert_key(name): text for name, text in self.experts}}
         return {key: ModelRef(text, base) for key, text in references.items()}
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The experts by name, each once, however many checkpoints it has."""
+        return list_tasks([name for name, _ in self.experts])
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -259,11 +270,12 @@ class Recipe:
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        Paths, the title and the device do not enter the digest. The benchmark enters if images are sampled from it, and
-        ``count_dead_params`` if the checkpoints have unused tensors (``carries_dead``). Further entries are an
-        activation, an architecture, the version of ``inference`` (the rules that infer the roles of tensors in networks
-        other than CLIP; 0 for CLIP), the family, the vocabulary and the digests of data files, each if there is one.
-        Steps that can be written in several ways enter by their effect on the tensors.
+        Paths, the title and the device do not enter the digest. Checkpoints enter in the order of the recipe. The
+        benchmark enters if images are sampled from it, and ``count_dead_params`` if the checkpoints have unused tensors
+        (``carries_dead``). Further entries are an activation, an architecture, the version of ``inference`` (the rules
+        that infer the roles of tensors in networks other than CLIP; 0 for CLIP), the family, the vocabulary and the
+        digests of data files, each if there is one. Steps that can be written in several ways enter by their effect on
+        the tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         sampled_from = [benchmark_digest] if self.has_sampled_images else []
@@ -285,7 +297,7 @@ class Recipe:
             "version": VERSION,
             **({"title": self.title} if self.title else {}),
             "pretrained": self.pretrained,
-            "experts": dict(self.experts),
+            "experts": nest_experts(dict(self.experts)),
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
@@ -328,10 +340,7 @@ class Recipe:
             params=params,
             edits=[chain_rules.parse_step_entry(entry, "edits") for entry in edits],
             pretrained=read_text_field(data.get("pretrained", ""), "pretrained"),
-            experts={
-                read_text_field(n, "an expert's name"): read_text_field(r, "an expert's file")
-                for n, r in experts.items()
-            },
+            experts={read_text_field(n, "an expert's name"): _read_checkpoints(r) for n, r in experts.items()},
             title=read_text_field(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
@@ -358,3 +367,10 @@ class Recipe:
             raise RecipeError(f"{path.name} cannot be read as a recipe: {error.strerror}.") from None
         except MergingError as error:
             raise type(error)(f"{path.name}: {error}") from None
+
+
+def _read_checkpoints(value: Any) -> str | list[str]:
+    """The checkpoint of an expert as text, or the list of its checkpoints."""
+    if isinstance(value, list):
+        return [read_text_field(reference, "an expert's file") for reference in value]
+    return read_text_field(value, "an expert's file")

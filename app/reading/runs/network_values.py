@@ -210,7 +210,7 @@ def _read_learned(name: str, column: str) -> Callable[[Run, StoredMeasurement | 
         import pandas as pd
 
         table = page_data.run_table(run.id, name)
-        table = table.assign(value=table[column])
+        table = table.rename(columns={"task": "expert"}).assign(value=table[column])
         if "tensor" in table and (table["tensor"].fillna("") != "").all():
             own = table.get("expert", pd.Series("", index=table.index)).isin(run.experts).all()
             return table if own else table.drop(columns="expert", errors="ignore").drop_duplicates("tensor")

@@ -10,42 +10,65 @@ from torch import Tensor
 from merging.base.files.tables import Columns
 from merging.base.numerics.flops import task_products
 from merging.methods.method import Citation, EarlierEdits, Merge, register
-from merging.methods.params import Params
+from merging.methods.params import Params, choice
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import WEIGHT_ROLES
+from merging.models.task_checkpoints import group_by_task
 
-Coefficients = dict[str, float]  # tensor -> factor of its mean task vector
+EXPERTS, MEAN_OF_TASKS, SUM_OF_TASKS = "experts", "mean_of_tasks", "sum_of_tasks"
+# Tensor -> the factor of each group's mean task vector: of all checkpoints together, or of each task's.
+Coefficients = dict[str, list[float]]
+MIXED = (
+    "Model Stock took the checkpoints of all tasks as one group. To have a point for each task's own checkpoints, as "
+    "its paper does, set across to mean_of_tasks or sum_of_tasks."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelStockParams(Params):
     """The parameters of Model Stock."""
 
+    across: str = choice(
+        EXPERTS,
+        MEAN_OF_TASKS,
+        SUM_OF_TASKS,
+        label="Across",
+        help="Experts: one point for all checkpoints. Tasks: a point for the checkpoints of each task, which are then "
+        "averaged, or summed as in task arithmetic.",
+        later=True,
+    )
+    scaling: float = fields.scaling(0.3, (0.0, 1.0), when=("across", SUM_OF_TASKS), later=True)
     split_qkv: bool = fields.split_qkv()
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
-    """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
+    """The coefficients of every tensor, from the Gram matrices of its task vectors in float64."""
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for name, gram in slots.map(lambda slot: (slot.name, _compute_gram(slot))):
         grams[name] += gram
-    cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
-    coefficients = {
-        p.name: merge_coefficient(cosine, experts) for p, cosine in zip(slots.parameters, cosines, strict=True)
-    }
+    tasks = group_by_task(slots.experts)
+    groups = [list(range(experts))] if params.across == EXPERTS else list(tasks.values())
+    numbered = [(number, rows) for number, rows in enumerate(groups) for _ in slots.parameters]
+    parameters = list(slots.parameters) * len(groups)
+    cosines = [mean_cosine(grams[p.name][rows][:, rows]) for p, (_, rows) in zip(parameters, numbered, strict=True)]
+    factors = [merge_coefficient(cosine, len(rows)) for cosine, (_, rows) in zip(cosines, numbered, strict=True)]
+    count = len(slots.parameters)
+    coefficients = {p.name: factors[index::count] for index, p in enumerate(slots.parameters)}
     columns = {
-        "tensor": list(coefficients),
-        "order": [p.order for p in slots.parameters],
-        "section": [p.section for p in slots.parameters],
-        "role": [str(p.role) for p in slots.parameters],
-        "part": [p.part for p in slots.parameters],
-        "numel": slots.numels,
+        "tensor": [p.name for p in parameters],
+        **({} if params.across == EXPERTS else {"task": [list(tasks)[number] for number, _ in numbered]}),
+        "order": [p.order for p in parameters],
+        "section": [p.section for p in parameters],
+        "role": [str(p.role) for p in parameters],
+        "part": [p.part for p in parameters],
+        "numel": list(slots.numels) * len(groups),
         "cosine": cosines,
-        "coefficient": list(coefficients.values()),
+        "coefficient": factors,
     }
-    return Survey(coefficients, {"coefficients": Columns(columns)})
+    warnings = (MIXED,) if params.across == EXPERTS and 1 < len(tasks) < experts else ()
+    return Survey(coefficients, {"coefficients": Columns(columns)}, warnings)
 
 
 def _compute_gram(slot: Slot) -> Tensor:
@@ -75,8 +98,14 @@ def merge_coefficient(cosine: float, experts: int) -> float:
 
 
 def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients) -> Tensor:
-    """The mean task vector times the tensor's coefficient, (K, *S) -> (*S)."""
-    return coefficients[slot.name] * slot.task_vectors.mean(dim=0)
+    """The mean task vector times the tensor's coefficient, or the mean or sum of those of tasks, (K, *S) -> (*S)."""
+    factors = coefficients[slot.name]
+    if params.across == EXPERTS:
+        return factors[0] * slot.task_vectors.mean(dim=0)
+    tasks = group_by_task(slot.experts).values()
+    points = [factor * slot.task_vectors[rows].mean(dim=0) for factor, rows in zip(factors, tasks, strict=True)]
+    total = torch.stack(points)
+    return total.mean(dim=0) if params.across == MEAN_OF_TASKS else params.scaling * total.sum(dim=0)
 
 
 def find_refusal(params: ModelStockParams, before: EarlierEdits) -> str:
@@ -109,8 +138,11 @@ register(
         survey=survey,
         refuses=find_refusal,
         elementwise=lambda params, parameter: True,
-        variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align. Those of "
-        "different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor by tensor. "
+        several_checkpoints=True,
+        variant="By default cross-task Model Stock: the paper merges several runs of one task, whose task vectors "
+        "align. Those of different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor by "
+        "tensor. With across, each task's own checkpoints are merged as in the paper, and then the tasks; LwPTV's table "
+        "has sum_of_tasks with two runs of each. A task with one checkpoint is unchanged. "
         "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0. A zero task "
         "vector counts as orthogonal to the others. A single expert is unchanged.",
     )

@@ -8,7 +8,12 @@ from merging.methods.params import flag, fraction, integer, real
 
 
 def scaling(
-    default: float, slider: tuple[float, float], step: float = 0.05, symbol: str = r"\lambda", advice: str = ""
+    default: float,
+    slider: tuple[float, float],
+    step: float = 0.05,
+    symbol: str = r"\lambda",
+    advice: str = "",
+    **bound: Any,
 ) -> Any:
     """The field of a scaling coefficient; ``advice`` is a sentence added to the common help."""
     return real(
@@ -20,6 +25,7 @@ def scaling(
         symbol=symbol,
         label="Scaling coefficient",
         help=f"Factor on the merged task vector; 0 gives the pretrained model. {advice}".rstrip(),
+        **bound,
     )
 
 
