@@ -14,10 +14,11 @@ from merging.methods import registry
 from merging.methods.factor_rules import describe_rules
 from merging.methods.method import Adapt, Method
 from merging.methods.params import TABLE
+from merging.models.task_checkpoints import count_experts
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 from merging.study.runs.run import Run
-from viz.figure_text import clean_text, plural
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,7 +175,7 @@ def run_in_words(run: Run) -> str:
         chain = safe_text(_cached_chain_words(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
-    models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
+    models = f"{count_experts(run.experts)}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
     models += f", with {MODULE_PER_TASK}" if run.needs_task and not run.per_task else ""
     return f"**{safe_text(run.name)}**: {chain}, merging {models}. Run {run.id[:8]}."
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from app.reading import page_data
 from merging.base.errors import TaskError
-from viz.figure_text import clean_text, plural
+from merging.models.task_checkpoints import NUMBERED, count_experts
+from viz.figure_text import clean_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +26,14 @@ def data_set_titles() -> Mapping[str, str]:
 
 
 def expert_name(key: str) -> str:
-    """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text."""
-    return data_set_titles().get(key, key)
+    """The title of the data set whose expert this is; the key itself of any other expert. Untrusted plain text.
+
+    Further checkpoints of one expert have their number behind the title.
+    """
+    titles, numbered = data_set_titles(), NUMBERED.fullmatch(key)
+    if numbered and numbered[1] in titles:
+        return f"{titles[numbered[1]]}, checkpoint {key.removeprefix(numbered[1])[1:]}"
+    return titles.get(key, key)
 
 
 def has_expert(task: str) -> bool:
@@ -54,7 +61,7 @@ def list_in_order(names: Sequence[str]) -> list[str]:
 
 def experts_in_words(keys: Sequence[str], limit: int = 100) -> str:
     """The experts of a merge, such as '2 experts: Fashion, Flags'; untrusted plain text."""
-    return f"{plural(len(keys), 'expert')}: {clean_text(', '.join(map(expert_name, keys)), limit)}"
+    return f"{count_experts(keys)}: {clean_text(', '.join(map(expert_name, keys)), limit)}"
 
 
 def show_names(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:

@@ -17,6 +17,7 @@ from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import read_plain_yaml, write_yaml
 from merging.base.text import duration_text
 from merging.models.model_references import EXPERTS
+from merging.models.task_checkpoints import flatten_experts, nest_experts
 from merging.study.runs.run import PRECOMPUTED, Run
 from viz.report.report_contents import Report, ReportView, Source
 
@@ -173,8 +174,9 @@ def portable_recipe(recipe_yaml: str) -> str:
         return ""
     for recipe in [data, *data.get("recipes", [])]:
         if "pretrained" in recipe:
-            names = model_references.checkpoint_labels(recipe["pretrained"], recipe.get("experts", {}))
-            recipe["pretrained"], recipe["experts"] = names
+            experts = flatten_experts(recipe.get("experts", {}))
+            recipe["pretrained"], labels = model_references.checkpoint_labels(recipe["pretrained"], experts)
+            recipe["experts"] = nest_experts(labels)
     return write_yaml(data)
 
 

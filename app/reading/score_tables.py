@@ -16,6 +16,7 @@ import streamlit as st
 from app import page_text
 from app.reading import expert_names, page_data, samples
 from merging.images.benchmarks.metrics import Summary, summarize
+from merging.models.task_checkpoints import list_tasks
 from merging.study.runs.run import Run
 from viz.figure_text import span
 
@@ -62,7 +63,7 @@ def _averages_cached(
 
 def _evaluates_same_models(kind: str, run: Run, references: Mapping[str, Run]) -> bool:
     """Whether a reference evaluates the models that a run merged, not others with the same names."""
-    needed = {"pretrained": ["pretrained"], "individual": run.experts}.get(kind, [])
+    needed = {"pretrained": ["pretrained"], "individual": list_tasks(run.experts)}.get(kind, [])
     return all(references[name].inputs.items() <= run.inputs.items() for name in needed)
 
 

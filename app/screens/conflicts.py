@@ -22,8 +22,8 @@ from app.views.conflicts import (
 from app.widgets import page_parts, run_picker
 from app.widgets.panels import network_panel
 from merging.base.errors import MergingError
+from merging.models.task_checkpoints import count_experts
 from merging.study.runs.run import Run
-from viz.figure_text import plural
 
 SPECTRA = "spectra"  # of the merged change, too
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> function that draws it
@@ -46,7 +46,7 @@ def draw_experts(run: Run, depends_on_merge: bool) -> None:
         [f"**{page_text.safe_text(expert_names.expert_name(name), 40)}**" for name in run.experts]
     )
     note = "" if depends_on_merge else " This page does not depend on how the run merges them."
-    st.markdown(f"{plural(len(run.experts), 'expert')}: {names}.{note}")
+    st.markdown(f"{count_experts(run.experts)}: {names}.{note}")
 
 
 def main() -> None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from app import page_text
 from app.reading import expert_names
 from merging.methods.params import TABLE
+from merging.models.task_checkpoints import count_experts
 from merging.study.runs import edit_pairs
 from merging.study.runs.run import Run
-from viz.figure_text import clean_text, plural
+from viz.figure_text import clean_text
 
 BRACKETED = re.compile(r"\([^()]*\)")
 UNIMPORTANT = re.compile(r"\bmerg(?:e|ing)\b|[^\w+]", re.IGNORECASE)  # parts by which near-equal names differ
@@ -75,7 +76,7 @@ def _list_settings(runs: Sequence[Run]) -> dict[str, dict[str, str]]:
         missing = sorted(every_expert.difference(run.experts))
         names = [clean_text(expert_names.expert_name(name), 30) for name in missing]
         is_short = 0 < len(missing) <= MAX_MISSING
-        words["experts"] = f"without {page_text.join_words(names)}" if is_short else plural(len(run.experts), "expert")
+        words["experts"] = f"without {page_text.join_words(names)}" if is_short else count_experts(run.experts)
         words["run seed"] = f"seed {run.seed}"
         settings[run.id] = words
     return settings

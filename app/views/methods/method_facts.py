@@ -12,6 +12,7 @@ from app import page_text
 from app.session.draft import Draft
 from merging.methods.method import Adapt, Method
 from merging.methods.params import Bound
+from merging.models.task_checkpoints import list_tasks
 from merging.recipes.presets import PRESETS, Preset
 from merging.recipes.recipe import DEFAULT_MERGE
 from merging.study.runs.run import Run
@@ -108,8 +109,9 @@ def read_code(method: Method) -> tuple[str, str]:
 
 def find_runs(method: Method, runs: Sequence[Run]) -> list[Run]:
     """The runs whose chain has the method in its role, among those with the most experts."""
-    max_experts = max((len(run.experts) for run in runs), default=0)
+    counts = {run.id: len(list_tasks(run.experts)) for run in runs}
+    max_experts = max(counts.values(), default=0)
     if method.role == "adapt":
-        return [run for run in runs if run.adapt == method.key and len(run.experts) == max_experts]
+        return [run for run in runs if run.adapt == method.key and counts[run.id] == max_experts]
     steps = slice(None, -1) if method.role == "edit" else slice(-1, None)  # a chain is edits, then the merge
-    return [run for run in runs if method.key in run.chain[steps] and len(run.experts) == max_experts]
+    return [run for run in runs if method.key in run.chain[steps] and counts[run.id] == max_experts]

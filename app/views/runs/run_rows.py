@@ -17,6 +17,7 @@ from app.views.runs.disk_usage import run_size
 from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.images.benchmarks.metrics import Summary, summarize
+from merging.models.task_checkpoints import list_tasks
 from merging.study.runs.run import PRECOMPUTED, Run
 from viz.figure_text import clean_text, percent, plural
 from viz.theme import BLUE
@@ -90,7 +91,7 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
                 "warnings": len(run.cautions) or None,
                 "chain": clean_text(chain_of_run(run), 200),
                 "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
-                "experts": len(run.experts),
+                "experts": len(list_tasks(run.experts)),
                 "Seed": run.seed,
                 "size": run_size(run) / 1e6,
                 "weights": run.has_model,

@@ -17,6 +17,7 @@ from merging.cli.option_types import PATH
 from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
 from merging.cli.output import encode_json, print_warning, report_progress
 from merging.models.formats.model_sources import ModelRef
+from merging.models.task_checkpoints import flatten_experts
 
 if TYPE_CHECKING:
     from merging.study.runs.execute import RunOptions
@@ -29,7 +30,7 @@ def _list_recipe_models(option_texts: Mapping[str, Any]) -> list[ModelRef]:
 
     path = Path(option_texts["recipes"][0])
     recipe = read_plain_yaml(path.read_text("utf-8"))
-    references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
+    references = [recipe["pretrained"], *flatten_experts(recipe["experts"]).values()]
     base = Path(option_texts.get("base") or path.absolute().parent)
     return [ModelRef(text, base) for text in references if isinstance(text, str)]
 

@@ -37,7 +37,7 @@ register(
         run=weight_averaging,
         several_checkpoints=True,
         elementwise=lambda params, parameter: True,
-        variant="Uniform weights. Equals task arithmetic with scaling 1/K. Several checkpoints of one expert are averaged "
-        "first, so that every task counts once.",
+        variant="Uniform weights. Equals task arithmetic with scaling 1/K. Several checkpoints of one expert are "
+        "averaged first, so that every task counts once.",
     )
 )

@@ -23,6 +23,7 @@ from merging.engine.modules.modules_card import list_card_paragraphs
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.methods.params import TABLE
+from merging.models.task_checkpoints import count_experts
 from merging.recipes.recipe import Recipe
 from merging.sharing.export.export_source import ExportSource
 from merging.sharing.export.export_tower import ExportTower
@@ -168,9 +169,9 @@ def _describe_model(card: Card) -> str:
     )
     if recipe is None:
         return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
-    count = len(recipe.experts)
-    models = f"{count} models, one per task, each" if recipe.per_task else "It is"
-    return f"Merged from {count} experts by Mergescope: {markdown_text(recipe.text())}. {models} {tower}."
+    count = count_experts(list(dict(recipe.experts)))
+    models = f"{len(recipe.experts)} models, one per task, each" if recipe.per_task else "It is"
+    return f"Merged from {count} by Mergescope: {markdown_text(recipe.text())}. {models} {tower}."
 
 
 def describe_cautions(run: Run) -> str:

@@ -12,6 +12,7 @@ from merging.base.text import escape_markdown, first_few, markdown_table, plural
 from merging.base.version import __version__
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import Role
+from merging.models.task_checkpoints import count_experts
 from merging.sharing.export.adapter_export import AdapterFile
 from merging.sharing.export.model_card import (
     CARD_FILE,
@@ -100,7 +101,8 @@ def _describe_network(export: NetworkExport) -> str:
     if recipe is None:
         return f"This is {_name_network_kind(export)}, written by Mergescope {__version__} without changing a number."
     head_text = f", with the head of {markdown_text(export.task)}" if export.task else ""
-    merge_text = f"Merged from {len(recipe.experts)} experts by Mergescope: {markdown_text(recipe.text())}."
+    count_text = count_experts(list(dict(recipe.experts)))
+    merge_text = f"Merged from {count_text} by Mergescope: {markdown_text(recipe.text())}."
     return f"{merge_text} The network: {_name_network_kind(export)}{head_text}."
 
 

@@ -267,7 +267,7 @@ class Sweep:
     def bounds(self) -> tuple[Bound, ...]:
         """The bound of each axis's values."""
         if self.kind == SUBSETS:
-            return (axes.bound_subsets(len(self.recipes[0].experts)),)
+            return (axes.bound_subsets(self.recipes[0]),)
         if self.kind != VALUES:
             return (POSITION,) * len(self.axes)
         return tuple(axes.find_target(self.recipes, axis.target).bound for axis in self.axes)

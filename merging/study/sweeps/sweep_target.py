@@ -13,6 +13,7 @@ import numpy as np
 from merging.base.errors import ParameterError, RecipeError
 from merging.base.text import did_you_mean, first_few
 from merging.methods.params import Bound, Params
+from merging.models.task_checkpoints import task_of
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.unlabeled_images import TestData
 
@@ -85,7 +86,7 @@ def _list_own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
         for name, bound in SAMPLING_SETTINGS[owner].bounds().items() if settings is not None else ():
             if bound.kind in NUMBER_KINDS:
                 yield SweepTarget(f"{owner}.{name}", "", bound)
-    if (count := len(recipe.experts)) > 1:
+    if (count := len(recipe.tasks)) > 1:
         yield SweepTarget(EXPERTS, "", _bound_experts(count))
 
 
@@ -129,8 +130,11 @@ def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
     )
 
 
-def bound_subsets(count: int) -> Bound:
-    """The bound of the subsets of ``count`` experts. Raises RecipeError for fewer than two or too many experts."""
+def bound_subsets(recipe: Recipe) -> Bound:
+    """The bound of the subsets of experts. Raises RecipeError for too many or few, or several checkpoints of one."""
+    count = len(recipe.experts)
+    if count > len(recipe.tasks):
+        raise RecipeError("Subsets are taken of experts with one checkpoint each, but the recipe lists several of one.")
     if not 2 <= count <= MAX_SUBSET_EXPERTS:
         raise RecipeError(f"Subsets are taken of 2 to {MAX_SUBSET_EXPERTS} experts; the recipe has {count}.")
     words = "The experts that are merged, as a number: 1 for the first, 2 for the second, 4 for the third and so on."
@@ -156,8 +160,9 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     """
     plain = recipe.to_plain() | {"title": ""}
     if target == EXPERTS:
-        order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
-        smaller = choose_experts(recipe, {recipe.experts[index][0] for index in order})
+        order = np.random.default_rng(seed).permutation(len(recipe.tasks))[: int(value)]
+        chosen, names = {recipe.tasks[index] for index in order}, dict(recipe.experts)
+        smaller = choose_experts(recipe, {name for name in names if task_of(name, names) in chosen})
         return Recipe.from_plain(smaller.to_plain())
     owner, _, name = target.rpartition(".")
     if owner in SAMPLING_SETTINGS:
