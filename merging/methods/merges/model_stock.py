@@ -140,9 +140,9 @@ register(
         elementwise=lambda params, parameter: True,
         several_checkpoints=True,
         variant="By default cross-task Model Stock: the paper merges several runs of one task, whose task vectors "
-        "align. Those of different tasks are nearly orthogonal, so the result is weight averaging scaled down by "
-        "tensors. With across, each task's own checkpoints are merged as in the paper, and then the tasks; the table of "
-        "LwPTV has sum_of_tasks with two runs of each. A task with one checkpoint is unchanged. "
+        "align. Those of different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor "
+        "by tensor. With across, each task's own checkpoints are merged as in the paper, and then the tasks; LwPTV's "
+        "table has sum_of_tasks with two runs of each. A task with one checkpoint is unchanged. "
         "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0. A zero task "
         "vector counts as orthogonal to the others. A single expert is unchanged.",
     )
