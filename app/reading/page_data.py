@@ -303,8 +303,10 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
     run = store().get_run(run_id)
     assert run.recipe is not None  # called for merges only
     opened = open_merged(run, run.recipe)
-    result = merging.merge(opened.pretrained, opened.experts, "weight_averaging", edits=["lwptv"])
-    return result.tables[SALIENCY]
+    names = dict(zip(map(str, range(len(opened.experts))), opened.experts, strict=True))  # without "#": all are experts
+    experts = dict(zip(names, opened.experts.values(), strict=True))
+    table = merging.merge(opened.pretrained, experts, "weight_averaging", edits=["lwptv"]).tables[SALIENCY]
+    return table.assign(expert=table["expert"].map(names))
 
 
 def models() -> tuple[dict[str, str], dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from app import page_text
 from app.reading import page_data
 from app.session import address, view_state
 from app.session.draft import Draft
-from merging.base.errors import MergingError, TaskError
+from merging.base.errors import MergingError, RecipeError, TaskError
 from merging.images.benchmarks.image_draws import REPORTING
 from merging.models.families import CLIP_KEY, UNMERGED, Role
 from merging.recipes.presets import PRESETS, find_preset
@@ -186,10 +187,11 @@ def preset_runs(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
     if (model := next((recipe for run in group if (recipe := edit_pairs.read_recipe(run))), None)) is None:
         return []
     large, tower = page_data.is_large(model.pretrained), (model.activation, model.architecture)
-    recipes = [
-        find_preset(key).recipe(model.pretrained, dict(model.experts), large=large).with_architecture(*tower)
-        for key in keys
-    ]
+    recipes = []
+    for key in keys:
+        with suppress(RecipeError):  # most presets refuse several checkpoints of one expert
+            preset_recipe = find_preset(key).recipe(model.pretrained, dict(model.experts), large=large)
+            recipes.append(preset_recipe.with_architecture(*tower))
     return [run for recipe in recipes if (run := edit_pairs.find_run(recipe, group))]
 
 

@@ -37,7 +37,7 @@ PICTURE_TIME = "This chain learns from images, so that every subset is merged an
 
 def pick_chain(recipes: Mapping[str, tuple[str, Recipe]]) -> Recipe | None:
     """Draw the picker of the chain, with the offered presets first; None without a chain of two experts."""
-    teams = [key for key, (_, recipe) in recipes.items() if len(recipe.experts) > 1]
+    teams = [key for key, (_, recipe) in recipes.items() if len(recipe.tasks) == len(recipe.experts) > 1]
     keys = [*(key for key in OFFERED if key in teams), *(key for key in teams if key not in OFFERED)]
     if not keys:
         st.info(NO_TEAM)

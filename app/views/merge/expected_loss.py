@@ -13,6 +13,7 @@ from app.reading import page_data
 from app.reading.expert_names import expert_name
 from app.session import address, benchmark_choice
 from app.widgets.panels import foretold_panel
+from merging.models.task_checkpoints import list_tasks
 from merging.recipes.recipe import Recipe
 from merging.study.partners.forecast import Forecast, forecast_losses
 from merging.study.partners.foretell import REGRESSION
@@ -44,6 +45,9 @@ def draw_expected_loss(recipe: Recipe, experts: Mapping[str, str]) -> None:
     with st.container(border=True, key="expected_loss_box", gap="small"):
         if len(recipe.experts) < 2:
             st.markdown("No expected loss: it is about teams of experts, and this is a single one.")
+            return
+        if len(list_tasks(list(experts))) < len(experts):
+            st.markdown("No expected loss: it is about experts with one checkpoint each, and one of these has several.")
             return
         whole = replace(recipe, experts=tuple(experts.items()))
         foretold = foretold_panel.read_foretold(whole, DEFAULT_IMAGES)

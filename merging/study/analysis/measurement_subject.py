@@ -150,7 +150,7 @@ class Subject:
 
     @cached_property
     def checkpoints_on_benchmark(self) -> OpenedRecipe:
-        """The checkpoints that the run merged, for work on the benchmark's images.
+        """The checkpoints that the run merged, for work on the benchmark's images; the first of each expert's.
 
         Raises:
             CheckpointError: a file that the recipe names is missing or has changed.
@@ -163,9 +163,9 @@ class Subject:
             raise CheckpointError(CHANGED_INPUTS_MESSAGE)
         if reason := self.benchmark.describe_misfit(opened.pretrained):
             raise TaskError(f"The run cannot be measured on this benchmark: {reason}")
-        if unknown := [name for name in opened.experts if name not in self.benchmark.experts]:
+        if unknown := [name for name in self.recipe.tasks if name not in self.benchmark.experts]:
             raise TaskError(f"The benchmark has no task for {first_few(unknown, 3)}; name experts like its tasks.")
-        return opened
+        return opened.with_first_checkpoints()
 
     @contextmanager
     def open_models_by_task(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:

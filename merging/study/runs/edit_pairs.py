@@ -14,6 +14,7 @@ from functools import lru_cache
 from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.models.families import Parameter
+from merging.models.task_checkpoints import list_tasks
 from merging.recipes.presets import explain_refusal, list_bases
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
@@ -77,11 +78,15 @@ def comparison_key(run: Run) -> RunInputs:
 
 
 def group_by_subject(runs: Iterable[Run]) -> list[list[Run]]:
-    """Groups of runs of one subject: those with most experts first, then those with most runs."""
+    """Groups of runs of one subject: most experts first, then one checkpoint of each, then most runs."""
     groups: dict[RunInputs, list[Run]] = {}
     for run in runs:
         groups.setdefault(comparison_key(run), []).append(run)
-    return sorted(groups.values(), key=lambda group: (-len(group[0].experts), -len(group)))
+
+    def rank(group: list[Run]) -> tuple[int, int, int]:
+        return -len(list_tasks(group[0].experts)), len(group[0].experts), -len(group)
+
+    return sorted(groups.values(), key=rank)
 
 
 def find_pairs(runs: Iterable[Run]) -> list[EditPair]:
@@ -126,7 +131,8 @@ def build_plugin_matrix(
     network_settings = (first_recipe.activation, first_recipe.architecture)
     chains = index_by_chain(runs)
     rows = []
-    for preset in list_bases(leading_edit.step.key):
+    has_several = len(first_recipe.tasks) < len(experts)  # checkpoints of one expert, which presets do not take
+    for preset in () if has_several else list_bases(leading_edit.step.key):
         recipe_without = preset.recipe(pretrained, experts, large=large).with_architecture(*network_settings)
         preset_with_edit = preset.with_edit(
             (leading_edit.step.key, leading_edit.step.params.values()), edit_name, leading_edit.exemplars

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import compress
 from pathlib import Path
 
 from merging.base.errors import CheckpointError, CompatibilityError
@@ -49,6 +50,16 @@ class OpenedRecipe:
     def __iter__(self) -> Iterator[Checkpoint]:
         yield self.pretrained
         yield from self.experts.values()
+
+    def with_first_checkpoints(self) -> OpenedRecipe:
+        """The same with one checkpoint of each expert, the first of its list, which stands for its task."""
+        tasks = set(self.recipe.tasks)
+        kept = [name in tasks for name in self.experts]
+        if all(kept):
+            return self
+        recipe = replace(self.recipe, experts=tuple(compress(self.recipe.experts, kept)))
+        experts = {name: expert for name, expert in self.experts.items() if name in tasks}
+        return replace(self, recipe=recipe, experts=experts, states=tuple(compress(self.states, [True, *kept])))
 
     @property
     def nbytes(self) -> int:
