@@ -10,11 +10,12 @@ from torch import Tensor
 from merging.base.files.tables import Columns
 from merging.base.numerics.flops import task_products
 from merging.methods.method import Citation, EarlierEdits, Merge, register
-from merging.methods.params import Params
+from merging.methods.params import Params, flag, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import WEIGHT_ROLES
 
+LEAST_DIVISOR = 1e-6  # of the coefficient; smaller ones count as 0
 Coefficients = dict[str, float]  # tensor -> factor of its mean task vector
 
 
@@ -23,6 +24,14 @@ class ModelStockParams(Params):
     """The parameters of Model Stock."""
 
     split_qkv: bool = fields.split_qkv()
+    signed: bool = flag(
+        False, later=True, label="Signed cosines",
+        help="Let task vectors that oppose each other move the tensor away from the mean; off: as if orthogonal.",
+    )  # fmt: skip
+    least_norm: float = real(
+        0.0, low=0.0, high=1000.0, later=True, label="Least product of norms",
+        help="The product of two task vectors' norms counts as at least this, so that tiny ones count as orthogonal.",
+    )  # fmt: skip
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
@@ -31,9 +40,10 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for name, gram in slots.map(lambda slot: (slot.name, _compute_gram(slot))):
         grams[name] += gram
-    cosines = [mean_cosine(grams[p.name]) for p in slots.parameters]
+    cosines = [mean_cosine(grams[p.name], params.least_norm) for p in slots.parameters]
     coefficients = {
-        p.name: merge_coefficient(cosine, experts) for p, cosine in zip(slots.parameters, cosines, strict=True)
+        p.name: merge_coefficient(cosine, experts, params.signed)
+        for p, cosine in zip(slots.parameters, cosines, strict=True)
     }
     columns = {
         "tensor": list(coefficients),
@@ -54,24 +64,28 @@ def _compute_gram(slot: Slot) -> Tensor:
     return (flat @ flat.T).cpu()
 
 
-def mean_cosine(gram: Tensor) -> float:
+def mean_cosine(gram: Tensor, least_norm: float = 0.0) -> float:
     """Mean cosine over the pairs of vectors with this Gram matrix (K, K); 1 if there is no pair.
 
-    A zero vector counts as orthogonal to all others.
+    A zero vector counts as orthogonal to all others. Products of two norms count as at least ``least_norm``.
     """
     experts = len(gram)
     if experts == 1:
         return 1.0
     norms = gram.diagonal().sqrt()
-    cosines = gram / torch.outer(norms, norms)
+    cosines = gram / torch.outer(norms, norms).clamp(min=least_norm)
     first, second = torch.triu_indices(experts, experts, offset=1)
     return float(cosines[first, second].nan_to_num(nan=0.0).mean())
 
 
-def merge_coefficient(cosine: float, experts: int) -> float:
-    """The position of the merged weights between the pretrained weights (0) and the experts' mean (1)."""
-    agreement = min(max(cosine, 0.0), 1.0)
-    return experts * agreement / (1 + (experts - 1) * agreement)
+def merge_coefficient(cosine: float, experts: int, signed: bool = False) -> float:
+    """The position of the merged weights between the pretrained weights (0) and the experts' mean (1).
+
+    ``signed`` admits negative cosines, and positions outside of [0, 1]; it is 0 where the formula divides by 0.
+    """
+    agreement = min(max(cosine, -1.0 if signed else 0.0), 1.0)
+    divisor = 1 + (experts - 1) * agreement
+    return experts * agreement / divisor if abs(divisor) >= LEAST_DIVISOR else 0.0
 
 
 def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients) -> Tensor:
@@ -111,7 +125,8 @@ register(
         elementwise=lambda params, parameter: True,
         variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align. Those of "
         "different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor by tensor. "
-        "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0. A zero task "
-        "vector counts as orthogonal to the others. A single expert is unchanged.",
+        "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0 by default "
+        "(mergekit: signed, with 1e-6 as the least product of norms). A zero task vector counts as orthogonal to the "
+        "others. A single expert is unchanged.",
     )
 )
