@@ -95,7 +95,7 @@ def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients
 
 def find_refusal(params: ModelStockParams, before: EarlierEdits) -> str:
     """The reason to refuse a random edit before this merge; empty if there is none."""
-    if random_edits := sorted({"dare", "random_mask"} & {key for key, _ in before}):
+    if random_edits := sorted({"dare", "della", "random_mask"} & {key for key, _ in before}):
         return f"model_stock uses the angles between task vectors, which are random after {random_edits[0]}."
     return ""
 

@@ -48,6 +48,19 @@ def sample_survivors(method: str, seed: int, drop_rate: float | Sequence[float],
     return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
 
 
+def sample_at_rates(method: str, seed: int, drop_rates: Tensor, slot: Slot) -> Tensor:
+    """The masks (K, *S) of ``sample_survivors`` where every scalar has a drop rate of its own, (K, *S)."""
+    numel = slot.pretrained.numel()
+    generator = PCG64DXSM(0)
+    kept = np.empty((len(slot.experts), numel), dtype=bool)
+    for row, rates, expert in zip(kept, drop_rates.flatten(1).double().cpu().numpy(), slot.experts, strict=True):
+        stream = _open_stream(method, seed, expert, slot.name)
+        numbers = stream.read(generator, slot.start, numel).astype(np.int32) * 256
+        numbers += stream.read(generator, slot.start, numel, SECOND_BYTES_START)
+        np.greater_equal(numbers, (rates * 2**16 + stream.rounding).astype(np.int32), out=row)
+    return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
+
+
 @lru_cache(maxsize=1 << 10)
 def _open_stream(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
     return RandomBytes.from_address(json.dumps([method, seed, expert, tensor]))
