@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from merging.methods.factor_rules import FactorRule, find_factors, resolve
 from merging.methods.params import Params, rules
-from merging.models.families import Parameter
+from merging.models.families import Parameter, stored_tensor_name
 
 if TYPE_CHECKING:
     from merging.methods.slot import Slot
@@ -23,8 +24,12 @@ def factor_field(label: str, help: str, when: tuple[str, Any] | None = None) -> 
 
 
 def slot_factors(slot: Slot, table: Sequence[FactorRule]) -> tuple[float, ...]:
-    """Every expert's factor of this slot's tensor, (K,); 1 where no rule applies."""
-    return find_factors(tuple(table), 1.0, slot.experts, slot.parameter)
+    """Every expert's factor of this slot's tensor, (K,); 1 where no rule applies.
+
+    Query, key and value of a packed tensor have the factors of that tensor.
+    """
+    parameter = replace(slot.parameter, name=stored_tensor_name(slot.name))
+    return find_factors(tuple(table), 1.0, slot.experts, parameter)
 
 
 def as_rows(values: Sequence[float], vectors: Tensor) -> Tensor:

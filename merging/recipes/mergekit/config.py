@@ -83,7 +83,9 @@ def parse_config(text: str) -> MergekitConfig:
 def _read_models(entries: Any, rule: MergeMethod, method: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The references under ``models``, with their parameters."""
     if not isinstance(entries, list) or not entries:
-        raise RecipeError(f"In a {NOUN}, models is a list with entries such as `- model: cars`; got {shorten(entries)}.")
+        raise RecipeError(
+            f"In a {NOUN}, models is a list with entries such as `- model: cars`; got {shorten(entries)}."
+        )
     models: list[tuple[str, Mapping[str, Any]]] = []
     for number, entry in enumerate(entries, 1):
         place = f"models, entry {number}"

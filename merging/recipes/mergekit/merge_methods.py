@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -24,7 +24,7 @@ class MergeMethod:
     """
 
     shared: Mapping[str, Any]
-    by_model: Mapping[str, Any] = MappingProxyType({})
+    by_model: Mapping[str, Any] = field(default_factory=dict)
     needs_base: bool | None = True
     sparsity: str = ""
     elects: bool = False

@@ -40,13 +40,14 @@ def read_mergekit(
     read_tensors: TensorReader,
     find_reference: Callable[[str], str] = str,
     pretrained: str = "",
-    title: str = "",
+    **recipe_fields: Any,
 ) -> Recipe:
     """The recipe that merges as mergekit does with the config in ``text``.
 
     ``read_tensors`` returns the tensors of the model with a reference. ``find_reference`` turns a model of the config
     into a reference of a recipe. Where the config has no base model, the task vectors start from ``pretrained``, or
-    else from the first model; the result is the same up to rounding.
+    else from the first model; the result is the same up to rounding. ``recipe_fields`` are further fields of a recipe,
+    such as its title.
 
     Raises:
         RecipeError: not a config, or one that no recipe can express; names the key and what to do.
@@ -55,9 +56,9 @@ def read_mergekit(
     origin = _choose_origin(config, pretrained, find_reference)
     experts = _name_experts(_list_experts(config), find_reference)
     settings = Settings(config, lambda: read_tensors(origin))
-    reading = _Reading(config, settings, tuple(experts), is_split=_has_separate_qkv(read_tensors(origin)))
+    reading = _Reading(config, settings, tuple(experts), is_split=has_separate_qkv(settings.tensors))
     edits, merge = reading.steps()
-    recipe = Recipe.build(merge[0], merge[1], edits, origin, experts, title)
+    recipe = Recipe.build(merge[0], merge[1], edits, origin, experts, **recipe_fields)
     return replace(recipe, unused=(*recipe.unused, *reading.notes()))
 
 
@@ -66,7 +67,7 @@ def _choose_origin(config: MergekitConfig, pretrained: str, find_reference: Call
     base = find_reference(config.base) if config.base else ""
     if pretrained and base and pretrained != base and config.method not in ("slerp", "karcher"):
         raise RecipeError(
-            f"The {NOUN} has the base_model {printable(config.base)}, so leave out --pretrained {printable(pretrained)}."
+            f"The {NOUN} has the base_model {printable(config.base)}; leave out --pretrained {printable(pretrained)}."
         )
     return pretrained or base or find_reference(config.models[0][0])
 
@@ -93,9 +94,14 @@ def _name_experts(references: Sequence[str], find_reference: Callable[[str], str
     return experts
 
 
-def _has_separate_qkv(tensors: Sequence[NetworkTensor]) -> bool:
+def has_separate_qkv(tensors: Sequence[NetworkTensor]) -> bool:
     """Whether a model's file has query, key and value of some layer as separate tensors."""
     return any(len(tensor.stored) > 1 for tensor in tensors)
+
+
+def _farthest(positions: Values) -> float:
+    """The position that lies farthest outside of [0, 1]."""
+    return float(max(positions.flat, key=lambda position: abs(position - 0.5)))
 
 
 @dataclass(frozen=True)
@@ -172,7 +178,7 @@ class _Reading:
         """The parameters of della, which has one density and one epsilon."""
         density = self.settings.number("density", densities)
         epsilon = self.settings.number("epsilon", self._by_model("epsilon"))
-        if density and not (0 < density - epsilon and density + epsilon < 1 and epsilon >= 0):
+        if density and not (epsilon >= 0 and density - epsilon > 0 and density + epsilon < 1):
             raise RecipeError(
                 f"In the {NOUN}, density {density:g} and epsilon {epsilon:g}: density plus or minus epsilon must lie "
                 "between 0 and 1, as mergekit requires."
@@ -225,15 +231,21 @@ class _Reading:
         total = weights.sum(axis=0, keepdims=True)
         if not self.settings.flag("normalize") and abs(total - 1.0).max() > 1e-6:
             raise RecipeError(
-                f"In the {NOUN}, the weights of linear add up to {float(total.flat[0]):g} without normalize, which also "
-                "scales the pretrained weights; choose weights that add up to 1, or normalize: true."
+                f"In the {NOUN}, the weights of linear add up to {float(total.flat[0]):g} without normalize, which "
+                "also scales the pretrained weights; choose weights that add up to 1, or normalize: true."
             )
         if abs(total).min() < 1e-8:
             raise RecipeError(f"In the {NOUN}, the weights of linear add up to 0, so there is no mean; change them.")
         return self._weigh([], (weights / total)[: len(self.config.others)])
 
     def _slerp(self) -> tuple[list[Step], Step]:
-        return [], ("slerp", {"t": self.settings.number("t"), **self._split()})
+        positions = self.settings.shared("t")
+        if positions.min() < 0 or positions.max() > 1:
+            raise RecipeError(f"In the {NOUN}, t is a position from 0 to 1; got {_farthest(positions):g}.")
+        if positions.min() == positions.max():
+            return [], ("slerp", {"t": float(positions.flat[0]), **self._split()})
+        rules = write_rules("t", positions, [], lambda: self.settings.tensors)
+        return [], ("slerp", {"t": 1.0, "positions": rules, **self._split()})
 
     def _nuslerp(self) -> tuple[list[Step], Step]:
         first, second = self.settings.by_model("weight", self.config.others)
@@ -259,8 +271,8 @@ class _Reading:
         density = self.settings.number("select_topk")
         if not 0 < density <= 1 or (density < 1 and len(self.experts) == 1):
             raise RecipeError(
-                f"In the {NOUN}, select_topk is {density:g}, by which sce of mergekit keeps nothing; choose a share above "
-                "0, and 1 for a single model."
+                f"In the {NOUN}, select_topk is {density:g}, by which sce of mergekit keeps nothing; choose a share "
+                "above 0, and 1 for a single model."
             )
         return [], ("sce", {"density": density, "equal_below": EQUAL_BELOW, **self._split()})
 

@@ -146,13 +146,17 @@ def evaluate(name: str, setting: Any, stored: str, depth: float) -> float | None
         high = min(len(values) - 1, low + 1)
         return (1 - (position - low)) * values[low] + (position - low) * values[high]
     if not isinstance(entries, list) or not entries:
-        raise RecipeError(f"In the {NOUN}, {name} is a number, a list of numbers or of filters; got {shorten(setting)}.")
+        raise RecipeError(
+            f"In the {NOUN}, {name} is a number, a list of numbers or of filters; got {shorten(setting)}."
+        )
     for entry in entries:
         if not isinstance(entry, dict) or "value" not in entry or not {"filter", "value"} >= set(entry):
             raise RecipeError(
                 f"In the {NOUN}, an entry of {name} has `value` and perhaps `filter`; got {shorten(entry)}."
             )
-        if isinstance(entry["value"], dict) or (isinstance(entry["value"], list) and not all(map(is_plain, entry["value"]))):
+        if isinstance(entry["value"], dict) or (
+            isinstance(entry["value"], list) and not all(map(is_plain, entry["value"]))
+        ):
             raise RecipeError(f"In the {NOUN}, the value of a filter of {name} is a number or a list of numbers.")
         word = entry.get("filter")
         if word is None or word == "*" or (stored and str(word) in stored):
