@@ -28,7 +28,8 @@ SHAPES = {
         f"visual.transformer.resblocks.{block}.{name}": shape
         for block in range(BLOCKS)
         for name, shape in (
-            ("ln_1.weight", (4,)), ("attn.in_proj_weight", (12, 4)), ("mlp.c_fc.weight", (6, 4)), ("mlp.c_fc.bias", (6,)),
+            ("ln_1.weight", (4,)), ("attn.in_proj_weight", (12, 4)),
+            ("mlp.c_fc.weight", (6, 4)), ("mlp.c_fc.bias", (6,)),
         )
     },
     "visual.proj": (4, 3),
@@ -60,8 +61,8 @@ CONFIGS = {
     "linear": "merge_method: linear\nmodels: [{model: a, parameters: {weight: 0.5}}, {model: b, parameters: "
     "{weight: 1}}, {model: c, parameters: {weight: 0.25}}]",
     "linear_base": f"merge_method: linear{THREE}parameters: {{weight: [1.0, 3.0]}}",
-    "linear_sum": "merge_method: linear\nbase_model: base\nmodels: [{model: a, parameters: {weight: 0.5}}, {model: base, "
-    "parameters: {weight: 0.5}}]\nparameters: {normalize: false}",
+    "linear_sum": "merge_method: linear\nbase_model: base\nmodels: [{model: a, parameters: {weight: 0.5}}, "
+    "{model: base, parameters: {weight: 0.5}}]\nparameters: {normalize: false}",
     "task_arithmetic": f"merge_method: task_arithmetic{WEIGHTED}parameters: {{lambda: 0.75}}",
     "task_arithmetic_mean": f"merge_method: task_arithmetic{LAYERED}parameters: {{normalize: true, weight: 1}}",
     "ties": f"merge_method: ties{WEIGHTED}parameters: {{density: 0.5}}",
@@ -82,7 +83,8 @@ CONFIGS = {
     "slerp": f"merge_method: slerp\n{PAIR}parameters: {{t: 0.3}}",
     "slerp_layers": f"merge_method: slerp\n{PAIR}parameters: {{t: [{{filter: attn, value: [0, 0.5, 0.3, 0.7, 1]}}, "
     "{filter: mlp, value: [1, 0.5, 0]}, {value: 0.5}]}",
-    "nuslerp": "merge_method: nuslerp\nmodels: [{model: a, parameters: {weight: 1}}, {model: b, parameters: {weight: 3}}]",
+    "nuslerp": "merge_method: nuslerp\nmodels: [{model: a, parameters: {weight: 1}}, "
+    "{model: b, parameters: {weight: 3}}]",
     "nuslerp_rows": "merge_method: nuslerp\nbase_model: base\nmodels: [{model: a, parameters: {weight: 1}}, "
     "{model: b, parameters: {weight: 1}}]\nparameters: {nuslerp_flatten: false}",
     "nuslerp_columns": "merge_method: nuslerp\nbase_model: base\nmodels: [{model: a, parameters: {weight: 2}}, "
@@ -120,7 +122,7 @@ def load_results() -> dict[str, torch.Tensor]:
     }
 
 
-# --- making the results, with mergekit ---------------------------------------------------------------------------------
+# --- making the results, with mergekit -------------------------------------------------------------------------------
 
 
 class _Stand(types.ModuleType):

@@ -132,7 +132,7 @@ class _Reading:
         stated = {name for _, parameters in self.config.models for name in parameters} | set(self.config.parameters)
         for name in sorted(stated & set(rule.idle) - {"int8_mask"}):
             notes.append(f"{name} has no effect in {self.config.method} of mergekit, so it is not used.")
-        if self.config.dtype:
+        if self.config.dtype not in ("", "float32"):
             notes.append(
                 f"dtype {self.config.dtype} is not used: tensors are merged in float32, and stored in the dtype of the "
                 "pretrained model."
