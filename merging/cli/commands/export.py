@@ -100,7 +100,7 @@ def _write_recipe(call: Call, run: Run, out: Path | None, overwrite: bool) -> in
         with replace_file(out) as temporary:
             temporary.write_text(text, "utf-8")
     if call.json:
-        print(encode_json({"run": run.id, "recipe": text, "out": None if out is None else str(out)}))
+        print(encode_json({"id": run.id, "recipe": text, "out": None if out is None else str(out)}))
     else:
         print(text if out is None else f"Written to {out}")
     return DONE
