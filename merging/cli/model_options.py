@@ -105,9 +105,9 @@ family_option = option(
 
 
 def _parse_expert_texts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
-    """{name: model}; with --layout it may be empty."""
+    """{name: model}; with --layout or --mergekit it may be empty."""
     problems: list[str] = []
-    if not texts and ctx.params.get("layout"):
+    if not texts and (ctx.params.get("layout") or ctx.params.get("mergekit")):
         return {}
     experts = parse_experts(texts, problems)
     if problems:
@@ -116,8 +116,8 @@ def _parse_expert_texts(ctx: click.Context, param: click.Parameter, texts: Seque
 
 
 def _require_pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
-    """The pretrained model; None with --layout if it is to be found in that folder."""
-    if model is None and not ctx.params.get("layout"):
+    """The pretrained model; None with --layout or --mergekit if these are to name it."""
+    if model is None and not (ctx.params.get("layout") or ctx.params.get("mergekit")):
         raise click.MissingParameter(ctx=ctx, param=param)
     return model
 

@@ -53,6 +53,7 @@ from merging.models.checkpoint import Checkpoint, UnusedText
 from merging.models.inspection.fit_check import check_fit
 from merging.models.inspection.fit_report import FitReport
 from merging.models.team.team import TeamMember, head_tensors
+from merging.recipes.chain_rules import refuse_too_many
 from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ def run_recipe(
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
     report = check_fit(pretrained, experts, values=False)  # not the values: the run itself finds NaN and infinity
     report.raise_if_unfit()
+    refuse_too_many(recipe.methods, len(experts))
     check_kind(recipe, pretrained, layer_inputs, gradients)  # of network: images run through CLIP only
     task_exemplars = check_exemplars(data.get("exemplars"))
     task_images = check_test_data(data.get("test_data"))

@@ -290,6 +290,32 @@ def resolve(
     return ResolvedFactors(tuple(experts), names, values, numbers)
 
 
+@lru_cache(maxsize=8192)  # a tensor that streams in pieces needs the same factors for each
+def find_factors(
+    rules: tuple[FactorRule, ...], default: float, experts: tuple[str, ...], parameter: Parameter
+) -> tuple[float, ...]:
+    """Every expert's factor (K,) of one tensor; rules that match nothing are ignored, because ``resolve`` reports them.
+
+    ``default`` where no rule applies.
+    """
+    values = [default] * len(experts)
+    for rule in rules:
+        if all(
+            not words or any(matches(parameter, word) for word in words)
+            for words, matches in (
+                (rule.blocks, _in_block),
+                (rule.roles, _has_role),
+                (rule.sections, _in_section),
+                (rule.tensors, _has_name),
+            )
+        ):
+            values = [
+                rule.factor if not rule.experts or expert in rule.experts else value
+                for expert, value in zip(experts, values, strict=True)
+            ]
+    return tuple(values)
+
+
 def _select_experts(rule: FactorRule, experts: Sequence[str]) -> list[bool]:
     """Whether a rule selects each expert, (K,)."""
     for name in rule.experts:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from merging.base.errors import CheckpointError, RecipeError
+from merging.base.text import plural
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
@@ -84,6 +85,16 @@ def refuse_several_checkpoints(stages: Sequence[tuple[Method, Params]], names: S
             able = " and ".join(other.key for other in registry.list_methods() if other.several_checkpoints)
             raise RecipeError(
                 f"{method.key} takes one checkpoint of each expert, but {task} has {count}; only {able} take several."
+            )
+
+
+def refuse_too_many(methods: Iterable[Method], experts: int) -> None:
+    """Raise RecipeError if a chain with these methods cannot merge so many experts."""
+    for method in methods:
+        if method.max_experts is not None and experts > method.max_experts:
+            raise RecipeError(
+                f"{method.title} merges at most {plural(method.max_experts, 'expert')}, and {experts} are given. Choose "
+                f"{method.max_experts} of them, or a merge for any number, such as weight_averaging or karcher."
             )
 
 

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -105,7 +106,7 @@ class Recipe:
 
         Raises:
             UnknownMethodError, ParameterError: names the nearest known name, or the admitted range.
-            RecipeError: the chain is meaningless; names the reason.
+            RecipeError: the chain is meaningless, or there are too many experts for it; names the reason.
         """
         merge_method = registry.find_merge(merge)
         steps = tuple(build_step("edit", spec) for spec in edits)
@@ -120,6 +121,7 @@ class Recipe:
         stages = [(method, step.params) for method, step in recipe.stages]
         chain_rules.refuse_meaningless(stages)
         chain_rules.refuse_several_checkpoints(stages, [name for name, _ in pairs])
+        chain_rules.refuse_too_many(recipe.methods, len(pairs))
         recipe = replace(recipe, data_files=DataFiles.build(layer_inputs, gradients).select_read(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
@@ -157,7 +159,11 @@ class Recipe:
 
     @classmethod
     def from_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
-        """The shortest chain with a method at its defaults: a merge alone, or the method with ``DEFAULT_MERGE``."""
+        """The shortest chain with a method at its defaults: a merge alone, or the method with ``DEFAULT_MERGE``.
+
+        Of ``experts``, it has the first if the method merges only so many.
+        """
+        experts = dict(islice((experts or {}).items(), method.max_experts))
         merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
         edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
         return cls.build(merge, {}, edits, pretrained, experts, method.title, adapt=method.key if adapt else None)

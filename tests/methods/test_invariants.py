@@ -20,7 +20,7 @@ from drawn_families import (
     add_states,
     assert_same,
     changes,
-    families,
+    families_of,
     family,
     few_examples,
     flatten,
@@ -40,12 +40,15 @@ every_method = pytest.mark.parametrize("key", METHODS)  # by key: a method does 
 # --- any order of experts ---------------------------------------------------------------------------------------------
 
 
+FROM_ONE_TO_THE_OTHER = {"slerp": {"t": 0.5}, "nuslerp": {"t": 0.5}}  # at any other place the order matters by design
+
+
 @every_method
 @few_examples
 @given(data=st.data())
 def test_the_order_of_experts_does_not_matter(key, data):
     method = METHODS[key]
-    found, params = data.draw(families()), data.draw(parameters(method))
+    found, params = data.draw(families_of(method)), data.draw(parameters(method)) | FROM_ONE_TO_THE_OTHER.get(key, {})
     merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
     order = data.draw(st.permutations(list(found.vectors)))
     one, other = changes(method, found, params, merge), changes(method, found.only(*order), params, merge)
@@ -60,6 +63,9 @@ NOT_PROPORTIONAL = {
     "awd": "steps have a fixed length, and the penalty weighs a length against an angle",
     "wudi": "steps have a fixed length",
     "pcb": "scores are the tanh of a product of task vectors",
+    "slerp": "arcs of weights start at the pretrained weights' distance from zero",
+    "nuslerp": "arcs of weights start at the pretrained weights' distance from zero",
+    "karcher": "arcs of weights start at the pretrained weights' distance from zero",
 }
 
 
@@ -70,7 +76,7 @@ def test_longer_task_vectors_change_the_model_as_much_more(key, data):
     if key in NOT_PROPORTIONAL:
         return
     method = METHODS[key]
-    found, params = data.draw(families()), data.draw(parameters(method))
+    found, params = data.draw(families_of(method)), data.draw(parameters(method))
     merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
     factor = data.draw(st.sampled_from([0.25, 8.0] if found.on_a_grid else [0.25, 8.0, 1.7]))  # ties stay ties
     one, more = changes(method, found, params, merge), changes(method, found, params, merge, factor)
@@ -80,7 +86,7 @@ def test_longer_task_vectors_change_the_model_as_much_more(key, data):
 
 @pytest.mark.parametrize("key", sorted(NOT_PROPORTIONAL))
 def test_exceptions_are_needed(key):
-    method, found = METHODS[key], family(0, 3, "related")
+    method, found = METHODS[key], family(0, METHODS[key].max_experts or 3, "related")
     with pytest.raises(AssertionError, match="differs"):
         assert_same(
             changes(method, found, {}, factor=8.0)["merged"],
@@ -167,6 +173,11 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "model_stock": ({}, unchanged),
     "emr": ({}, unchanged),
     "sce": ({"density": 0.3}, unchanged),
+    "slerp": ({"t": 0.7}, unchanged),
+    "nuslerp": ({"vectors": "rows"}, unchanged),
+    "karcher": ({"between": "task_vectors"}, unchanged),
+    "knots": ({"density": 1.0}, unchanged),
+    "core_space": ({"density": 1.0}, unchanged),
     "drm": ({"density": 1.0, "rank_tol": 0.0}, unchanged),
     "tsv_m": ({}, unchanged),
     "iso_c": ({}, flattened),
@@ -180,6 +191,7 @@ ONE: dict[str, tuple[Params, Callable[..., State]]] = {
     "breadcrumbs": ({"density": 0.6, "gamma": 0.2}, middling),
     "manual": ({"rules": "b0=0.5", "default": 2.0}, painted),
     "dare": ({"drop_rate": 0.8}, drawn(1 / (1 - 0.8))),
+    "della": ({"density": 0.2, "epsilon": 0.0}, drawn(1 / 0.2)),
     "random_mask": ({"prune_ratio": 0.4}, drawn(1.0)),
     "awd": ({}, unchanged),
     "wise_ft": ({"alpha": 0.3}, lambda state, params: scale_state(0.3, state)),
@@ -194,11 +206,11 @@ def test_one_expert(key, data):
     assert key in ONE, "say in ONE what this method makes of a single expert"
     method, (params, rule) = METHODS[key], ONE[key]
     # The strict limits of pcb make much of ties.
-    found = data.draw(families(1, 1, ("unrelated",) if key == "pcb" else ("unrelated", "on a grid")))
+    found = data.draw(families_of(method, 1, 1, ("unrelated",) if key == "pcb" else ("unrelated", "on a grid")))
     full = {"scaling": 1.0} if "scaling" in method.params.bounds() else {}
     (state,) = changes(method, found, params | full).values()
     (vector,) = found.vectors.values()
-    expected = rule(vector, params, state) if key in {"dare", "random_mask"} else rule(vector, params)
+    expected = rule(vector, params, state) if key in {"dare", "della", "random_mask"} else rule(vector, params)
     assert_same(state, expected, found)
 
 
@@ -234,6 +246,11 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "model_stock": [({}, first)],
     "emr": [({}, first)],
     "sce": [({}, first), ({"density": 0.4}, lambda alone: scale_state(0.0, first(alone)))],  # nothing varies
+    "slerp": [({"t": 0.7}, first), ({"between": "task_vectors"}, first)],
+    "nuslerp": [({"vectors": "columns"}, first), ({"t": 0.1, "between": "task_vectors"}, first)],
+    "karcher": [({}, first), ({"between": "task_vectors"}, first)],
+    "knots": [({"density": 0.25}, first), ({"density": 0.25, "aggregation": "sum"}, summed)],
+    "core_space": [({"density": 0.25}, first), ({"rule": "plain", "aggregation": "sum"}, summed)],
     "drm": [({"density": 0.25}, first), ({"density": 0.25, "direction": "vertical"}, first)],
     "tsv_m": [({}, lambda alone: alone(rank_fraction=1 / len(alone()))[0])],
     "iso_c": [({}, summed_matrices)],
@@ -247,6 +264,7 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
     "breadcrumbs": [({"density": 0.6, "gamma": 0.2}, summed)],
     "manual": [({"rules": "b0=0.5+r.projection=-1"}, summed), ({"rules": "b0=0.5", "when": "after"}, summed)],
     "dare": [({}, summed)],
+    "della": [({}, summed), ({"rescale_by": "l1"}, summed)],
     "random_mask": [({}, summed)],
     "awd": [({"lr": 0.5, "steps": 50}, summed)],
     "wise_ft": [({}, summed)],
@@ -259,7 +277,7 @@ EQUAL: dict[str, list[tuple[Params, Callable[[Alone], State]]]] = {
 @given(data=st.data())
 def test_equal_experts(key, data):
     assert key in EQUAL, "say in EQUAL what this method makes of equal experts"
-    method, found = METHODS[key], data.draw(families(2, 4, ("unrelated",), equal=True))
+    method, found = METHODS[key], data.draw(families_of(METHODS[key], 2, 4, ("unrelated",), equal=True))
     for params, rule in EQUAL[key]:
 
         def alone(params=params, **changed):

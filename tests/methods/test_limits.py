@@ -15,7 +15,7 @@ from drawn_families import (
     add_states,
     assert_same,
     changes,
-    families,
+    families_of,
     few_examples,
     flatten,
     is_linear,
@@ -53,6 +53,11 @@ LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
     ("breadcrumbs", "density", 1.0): ({"gamma": 0.3}, PLAIN),
     ("dare", "drop_rate", 0.0): ({}, PLAIN),
     ("dare", "drop_rate", 1.0): ({}, PRETRAINED),
+    ("della", "density", 1.0): ({}, PLAIN),
+    ("slerp", "t", 0.0): ({}, lambda found: list(found.vectors.values())[0]),
+    ("slerp", "t", 1.0): ({"between": "task_vectors"}, lambda found: list(found.vectors.values())[1]),
+    ("nuslerp", "t", 0.0): ({"vectors": "rows"}, lambda found: list(found.vectors.values())[0]),
+    ("nuslerp", "t", 1.0): ({"between": "task_vectors"}, lambda found: list(found.vectors.values())[1]),
     ("wise_ft", "alpha", 0.0): ({}, PRETRAINED),
     ("wise_ft", "alpha", 1.0): ({}, PLAIN),
     ("lines", "base", 1.0): ({"slope": 0.0}, PLAIN),
@@ -72,6 +77,8 @@ LIMITS: dict[tuple[str, str, float], tuple[Params, Any]] = {
     ("regmean", "alpha", 0.0): ({}, lambda found: by_layer(found, diagonal=True)),
 }
 NO_LIMIT = {
+    ("knots", "density", 1.0): "signs are still elected, in the tasks' joint directions",
+    ("core_space", "density", 1.0): "signs are still elected, in the joint bases",
     ("pcb", "density", 1.0): "scores still weigh scalars, and the lowest one counts for nothing",
     ("sce", "density", 1.0): "what all experts change is still weighed by expert, and minority signs are dropped",
     ("tsv_m", "rank_fraction", 1.0): "task vectors of full rank are still made orthogonal to each other",
@@ -109,7 +116,7 @@ def test_limits(at, data):
     key, name, value = at
     params, comes_to = LIMITS[at]
     method = METHODS[key]
-    found = data.draw(families(2, 4, ("unrelated", "related")))
+    found = data.draw(families_of(method, 2, 4, ("unrelated", "related")))
     merge = data.draw(st.sampled_from(["task_arithmetic", "ties"]))
     (state,) = changes(method, found, params | {name: value}, merge).values()
     if comes_to == PLAIN:

@@ -31,6 +31,7 @@ HAVING = [key for key, method in METHODS.items() if SPLIT_QKV in method.params.b
 ROUNDING = 1e-5  # differences of results below it are those of gradients in single precision
 DRAWS = {  # methods that give another result by name, and why they have no option for it
     "dare": "draws depend on tensors' names: other names give another draw of the same chances",
+    "della": "draws depend on tensors' names: other names give another draw of the same chances",
     "random_mask": "draws depend on tensors' names: other names give another draw of the same chances",
 }
 IMAGES = {"cat", "adamerging"}  # that look at images: compared with the engine on three tensors alone
@@ -46,7 +47,7 @@ def variants(key: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("key", METHODS)
 def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_tensors(key: str) -> None:
     method = METHODS[key]
-    base, experts = common_checks.family()
+    base, experts = common_checks.family_of(method)
     split_base, split_experts = (
         to_transformers_names(base),
         {name: to_transformers_names(state) for name, state in experts.items()},
@@ -80,7 +81,7 @@ def test_what_is_put_on_top_of_a_model_has_no_such_option() -> None:
 @pytest.mark.parametrize("key", [key for key in HAVING if key not in IMAGES])
 def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) -> None:
     method = METHODS[key]
-    base, experts = common_checks.family(torch.float32)
+    base, experts = common_checks.family_of(method, torch.float32)
     pretrained = to_transformers_names(base)
     plain = {
         name: {n: v for n, v in to_transformers_names(state).items() if n not in PROJECTIONS}

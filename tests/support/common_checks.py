@@ -41,6 +41,7 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("one_expert_at_full_strength", "wemoe"): "the merged model below it is task arithmetic at its default",
     ("one_expert_at_full_strength", "lwptv"): "one task vector never deviates from its mean, so everything is pruned",
     ("one_expert_at_full_strength", "dare"): "drops half of the scalars unless told otherwise",
+    ("one_expert_at_full_strength", "della"): "drops half of the scalars unless told otherwise",
     ("one_expert_at_full_strength", "magnitude"): "drops the smaller scalars unless told otherwise",
     ("one_expert_at_full_strength", "trim"): "drops the smaller scalars unless told otherwise",
     ("one_expert_at_full_strength", "breadcrumbs"): "drops the largest scalars unless told otherwise",
@@ -72,6 +73,11 @@ def family(dtype: torch.dtype = torch.float64, experts: int = 3) -> tuple[State,
     base = {name: value.to(dtype) for name, value in base.items()}
     base["visual.ln_post.bias"][:3] = -0.0
     return base, {name: {n: v.to(dtype) for n, v in state.items()} for name, state in tuned.items()}
+
+
+def family_of(method: Method, dtype: torch.dtype = torch.float64) -> tuple[State, dict[str, State]]:
+    """The tiny family with as many of three experts as the method merges."""
+    return family(dtype, min(3, method.max_experts or 3))
 
 
 def layer_inputs(experts: Mapping[str, State]) -> dict[str, State]:
@@ -144,7 +150,7 @@ def merge(
 @functools.cache
 def usual(method: Method, device: str) -> list[State]:
     """The states of ``merge`` on the tiny family with everything at its default, computed once; do not change them."""
-    return states(merge(method, *family(), context=Context(device)))
+    return states(merge(method, *family_of(method), context=Context(device)))
 
 
 def states(result: engine.MergeResult) -> list[State]:
@@ -163,13 +169,13 @@ def assert_close(found: State, expected: State, base: State, tolerance: float = 
 
 
 def equals_pretrained_when_experts_do(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     for state in states(merge(method, base, dict.fromkeys(experts, base))):
         assert_close(state, base, base)
 
 
 def order_of_experts_does_not_matter(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     backward = merge(method, base, dict(reversed(experts.items())))
     own = backward.task_state_dicts
     for one, other in zip([own[n] for n in experts] if own else states(backward), usual(method, DEVICE), strict=True):
@@ -177,7 +183,7 @@ def order_of_experts_does_not_matter(method: Method) -> None:
 
 
 def inputs_are_untouched(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     before = copy.deepcopy((base, experts))
     merge(method, base, experts)
     for now, then in zip((base, *experts.values()), (before[0], *before[1].values()), strict=True):
@@ -186,7 +192,7 @@ def inputs_are_untouched(method: Method) -> None:
 
 def names_shapes_dtypes_and_order_are_pretraineds(method: Method) -> None:
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        base, experts = family(dtype)
+        base, experts = family_of(method, dtype)
         shuffled = dict(sorted(base.items(), reverse=True))
         for state in states(merge(method, shuffled, experts)):
             assert list(state) == list(shuffled)
@@ -194,12 +200,12 @@ def names_shapes_dtypes_and_order_are_pretraineds(method: Method) -> None:
 
 
 def result_is_finite_and_deterministic(method: Method) -> None:
-    for first, second in zip(usual(method, DEVICE), states(merge(method, *family())), strict=True):
+    for first, second in zip(usual(method, DEVICE), states(merge(method, *family_of(method))), strict=True):
         assert all(torch.isfinite(value).all() and torch.equal(value, second[n]) for n, value in first.items())
 
 
 def a_zero_expert_stays_finite(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     experts["expert 1"] = base
     for state in states(merge(method, base, experts)):
         assert all(torch.isfinite(value).all() for value in state.values())
@@ -208,7 +214,7 @@ def a_zero_expert_stays_finite(method: Method) -> None:
 def scaling_zero_gives_pretrained(method: Method) -> None:
     if "scaling" not in method.params.bounds():
         return
-    base, experts = family()
+    base, experts = family_of(method)
     needed = dict([when] if (when := method.params.bounds()["scaling"].when) else [])
     for state in states(merge(method, base, experts, {**needed, "scaling": 0.0})):
         assert all(torch.equal(state[n], base[n]) for n in base)
@@ -229,7 +235,7 @@ def one_expert_at_full_strength(method: Method) -> None:
 
 def pieces_equal_whole_tensors(method: Method) -> None:
     """Streaming in cache-sized pieces changes nothing, for methods that say they allow it."""
-    base, experts = family()
+    base, experts = family_of(method)
     whole = usual(method, DEVICE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.engine.run_inputs.PIECE_CPU", 29)
@@ -240,7 +246,7 @@ def pieces_equal_whole_tensors(method: Method) -> None:
 
 
 def float32_equals_float64(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     single = {name: {n: v.float() for n, v in state.items()} for name, state in experts.items()}
     exact = states(
         merge(
@@ -254,7 +260,7 @@ def float32_equals_float64(method: Method) -> None:
 
 
 def buffers_are_copied(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     base["logit_scale"] = torch.tensor(4.6, dtype=torch.float64)
     for state in experts.values():
         state["logit_scale"] = torch.tensor(9.9, dtype=torch.float64)
@@ -294,13 +300,13 @@ def bad_parameters_are_refused(method: Method) -> None:
 def missing_data_is_named(method: Method) -> None:
     if method.needs is Needs.NOTHING:
         return
-    base, experts = family()
+    base, experts = family_of(method)
     with pytest.raises(NeedsError, match=f"{method.key} needs {method.needs}"):
         merge(method, base, experts, layer_inputs=None, exemplars=None, test_data=None)
 
 
 def cancel_stops_it(method: Method) -> None:
-    base, experts = family()
+    base, experts = family_of(method)
     calls = []
 
     def second_time() -> bool:

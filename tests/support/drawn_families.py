@@ -90,6 +90,13 @@ def families(low: int = 2, high: int = 4, kinds: tuple[str, ...] = KINDS, **opti
     return drawn.map(lambda numbers: family(*numbers, **options))
 
 
+def families_of(
+    method: Method, low: int = 2, high: int = 4, kinds: tuple[str, ...] = KINDS, **options: bool
+) -> st.SearchStrategy[Family]:
+    """Families of no more experts than the method merges."""
+    return families(low, min(high, method.max_experts or high), kinds, **options)
+
+
 def parameters(method: Method) -> st.SearchStrategy[Params]:
     """Any admitted parameters, few steps and seeds: what controls offer, its ends included."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
@@ -39,8 +40,17 @@ def _check_adapt(
     return steps[0] if steps else None
 
 
+def _check_config(ctx: click.Context, param: click.Parameter, config: Path | None) -> Path | None:
+    """The config of mergekit, or None. Raises UsageError if the file is missing."""
+    if config is not None and not config.is_file():
+        raise UsageError([f"The config of mergekit was not found: {config}."])
+    return config
+
+
 @click.command(cls=Command, epilog=SPEC_HELP, reads=list_named_models)
 @checkpoint_options
+@option("--mergekit", type=PATH, is_eager=True, callback=_check_config, metavar="CONFIG.YML",
+        help="merge as mergekit does with this config; its models are paths, or names of --expert")  # fmt: skip
 @option("--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; repeatable")
 @option(
     "--merge",
@@ -73,8 +83,9 @@ def merge(
     call: Call,
     /,
     *,
-    pretrained: ModelRef,
+    pretrained: ModelRef | None,
     experts: Mapping[str, ModelRef],
+    mergekit: Path | None,
     merge: tuple[str, Mapping[str, Any]],
     captured_files: Mapping[str, Mapping[str, str]],
     out: Path,
@@ -85,18 +96,33 @@ def merge(
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.base.errors import RecipeError
+    from merging.cli.recipe_argument import read_mergekit_file
     from merging.cli.run_and_export import compute_run
     from merging.recipes.recipe import Recipe
 
-    key, params = merge
-    references = {name: model.text for name, model in experts.items()}
-    recipe = Recipe.build(
-        key, params, pretrained=pretrained.text, experts=references, layer_inputs=captured_files["layer_inputs"],
-        gradients=captured_files["gradients"], **recipe_fields,
-    )  # fmt: skip
+    if mergekit is not None:
+        _refuse_steps_beside_config()
+        fields = {name: recipe_fields[name] for name in ("title", "count_dead_params", "vocabulary", "family")}
+        recipe = read_mergekit_file(mergekit, pretrained, experts, **fields)
+    else:
+        assert pretrained is not None  # only --mergekit and --layout can replace --pretrained
+        references = {name: model.text for name, model in experts.items()}
+        recipe = Recipe.build(
+            *merge, pretrained=pretrained.text, experts=references, layer_inputs=captured_files["layer_inputs"],
+            gradients=captured_files["gradients"], **recipe_fields,
+        )  # fmt: skip
     recipe = recipe.with_architecture(export_settings.activation or "", export_settings.architecture)
     recipe.refuse_unread(captured_files)
     if recipe_fields["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
     compute_run(call, recipe, store, out, export_settings, run_choices)
     return DONE
+
+
+def _refuse_steps_beside_config() -> None:
+    """Raise UsageError if the call has steps of its own besides a config of mergekit, which has all."""
+    ctx = click.get_current_context()
+    stated = [f"--{name.removesuffix('s')}" for name in ("edits", "merge", "adapt")
+              if ctx.get_parameter_source(name) == ParameterSource.COMMANDLINE]  # fmt: skip
+    if stated:
+        raise UsageError([f"A config of mergekit has all steps: leave out {' and '.join(stated)}, or --mergekit."])

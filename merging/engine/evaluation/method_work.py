@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 from merging.engine.chain_work import ChainWork, chain_work, find_tower, forward_flops
 from merging.engine.learning.learning_work import FORWARD_AND_BACKWARD
@@ -18,6 +19,8 @@ from merging.recipes.recipe import Recipe
 def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     """{(role, key): the method's work at its defaults}; edits and adapts are counted together with the default merge.
 
+    Methods that merge only so many experts are counted on the first.
+
     Raises:
         CheckpointError: a model of the benchmark cannot be opened.
     """
@@ -25,13 +28,12 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     work = {}
     for method in registry.list_methods():
         recipe = Recipe.from_method(method)
+        merged = dict(islice(experts.items(), method.max_experts))
         # ``adapted_on`` is the split whose images the method learns from, if it learns.
-        image_counts = [
-            _count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in experts
-        ]
-        chain = chain_work(recipe, pretrained, experts, image_counts if recipe.test_data else ())
+        image_counts = [_count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in merged]
+        chain = chain_work(recipe, pretrained, merged, image_counts if recipe.test_data else ())
         if isinstance(method, Adapt):
-            chain = _add_adapt_work(chain, method, (pretrained, *experts.values()), image_counts)
+            chain = _add_adapt_work(chain, method, (pretrained, *merged.values()), image_counts)
         work[method.role, method.key] = chain
     return work
 

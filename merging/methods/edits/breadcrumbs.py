@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from merging.base.numerics.quantile import kth_smallest
+from merging.methods.factor_rules import FactorRule
 from merging.methods.method import Citation, Edit, register
-from merging.methods.params import Params, fraction
-from merging.methods.shared import fields
+from merging.methods.params import Params, choice, flag, fraction
+from merging.methods.shared import expert_factors, fields
 from merging.methods.slot import Slot
 
 
@@ -29,29 +30,56 @@ class BreadcrumbsParams(Params):
         help="Share of each tensor's scalars dropped as outliers, largest first; others are dropped smallest first.",
     )
     split_qkv: bool = fields.split_qkv()
+    densities: tuple[FactorRule, ...] = expert_factors.factor_field(
+        "Densities", "Factors of the density, by expert and tensor."
+    )
+    at_least_one: bool = flag(
+        False,
+        later=True,
+        label="At least one",
+        help="Keep at least one scalar of every tensor, unless the density is 0.",
+    )
+    rescale_by: str = choice(
+        "none", "l1", later=True, label="Rescale by",
+        help="Leave kept scalars as they are, or rescale each tensor to the sum of absolute values that it had.",
+    )  # fmt: skip
+
+
+def _count_kept(numel: int, density: float, params: BreadcrumbsParams) -> int:
+    """The number of a tensor's scalars that an expert with this density keeps."""
+    count = min(int(numel * density), numel)
+    return max(count, 1) if params.at_least_one and density > 0 and numel else count
 
 
 def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
     """The masks (K, *S) of the scalars that each expert keeps; None if all."""
     sizes = slot.task_vectors.abs()
     numel, experts = slot.pretrained.numel(), len(sizes)
-    count = int(numel * params.density)
-    if count == numel:
+    densities = [max(params.density * factor, 0.0) for factor in expert_factors.slot_factors(slot, params.densities)]
+    counts = [_count_kept(numel, density, params) for density in densities]
+    if set(counts) == {numel}:
         return None
-    if count == 0:
+    if set(counts) == {0}:
         return sizes < 0  # false everywhere
-    low_rank = max(numel - count - int(numel * params.gamma), 0)  # of the smallest scalar that is kept
-    ranks = [low_rank] * experts + [low_rank + count - 1] * experts
-    limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], ranks))
+    # Ranks of the smallest and the largest scalar that an expert keeps; those of experts without either do not matter.
+    low_ranks = [max(numel - count - int(numel * params.gamma), 0) for count in counts]
+    high_ranks = [max(low + count - 1, 0) for low, count in zip(low_ranks, counts, strict=True)]
+    limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], low_ranks + high_ranks))
     low, high = limits.reshape(2, experts, *[1] * slot.pretrained.dim())
     masks: Tensor = (sizes >= low) & (sizes <= high)
+    for mask, count in zip(masks, counts, strict=True):
+        if count in (0, numel):
+            mask.fill_(count == numel)
     return masks
 
 
 def breadcrumbs(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor:
     """Task vectors with their largest and smallest scalars set to zero, (K, *S) -> (K, *S)."""
     masks = _expert_masks(slot, params)
-    return slot.task_vectors if masks is None else slot.task_vectors * masks
+    if masks is None:
+        return slot.task_vectors
+    kept = slot.task_vectors * masks
+    return expert_factors.keep_size(slot.task_vectors, kept) if params.rescale_by == "l1" else kept
 
 
 def kept_by_any(slot: Slot, params: BreadcrumbsParams, statistics: None) -> Tensor | None:
@@ -78,10 +106,11 @@ register(
         params=BreadcrumbsParams,
         run=breadcrumbs,
         kept=kept_by_any,
+        content=expert_factors.content_with("densities"),
         variant="Density and gamma as in mergekit: of the d scalars of a tensor, the int(γ·d) largest are dropped, "
         "int(ρ·d) and ties are kept, and the smallest are dropped; where the density leaves no room, fewer outliers "
         "are dropped. The paper's β is 1 - ρ - γ. The authors' code ranks within the last dimension of a tensor, this "
-        "one within the tensor. Before task arithmetic it is the paper's method; before TIES with density 1 and the "
-        "aggregation mean it is mergekit's breadcrumbs_ties.",
+        "one within the tensor. Before task arithmetic it is the paper's method; before TIES with density 1 it is "
+        "mergekit's breadcrumbs_ties.",
     )
 )

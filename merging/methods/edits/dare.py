@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.methods.factor_rules import FactorRule
 from merging.methods.method import Citation, EarlierEdits, Edit, register
-from merging.methods.params import Params, flag, fraction
-from merging.methods.shared import fields
+from merging.methods.params import Params, choice, flag, fraction
+from merging.methods.shared import expert_factors, fields
 from merging.methods.shared.random_masks import sample_survivors
 from merging.methods.slot import Slot
 
@@ -28,15 +29,28 @@ class DareParams(Params):
         True, label="Rescale", help="Divide kept scalars by 1 − drop rate, which preserves the expectation."
     )
     seed: int = fields.mask_seed()
+    rescale_by: str = choice(
+        "rate", "l1", when=("rescale", True), later=True, label="Rescale by",
+        help="Rescale by the drop rate, or to the sum of absolute values that each tensor had.",
+    )  # fmt: skip
+    rates: tuple[FactorRule, ...] = expert_factors.factor_field(
+        "Drop rates", "Factors of the drop rate, by expert and tensor."
+    )
 
 
 def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     """Task vectors with scalars dropped at random and the others rescaled, (K, *S) -> (K, *S)."""
     if params.drop_rate == 0.0:
         return slot.task_vectors
-    factors = sample_survivors("dare", params.seed, params.drop_rate, slot).to(slot.task_vectors.dtype)
-    if params.rescale and params.drop_rate < 1.0:
-        factors.mul_(1.0 / (1.0 - params.drop_rate))
+    rates = [min(max(params.drop_rate * f, 0.0), 1.0) for f in expert_factors.slot_factors(slot, params.rates)]
+    same = len(set(rates)) == 1
+    factors = sample_survivors("dare", params.seed, rates[0] if same else rates, slot).to(slot.task_vectors.dtype)
+    if params.rescale and params.rescale_by == "l1":
+        return expert_factors.keep_size(slot.task_vectors, factors.mul_(slot.task_vectors))
+    if params.rescale and same and rates[0] < 1.0:
+        factors.mul_(1.0 / (1.0 - rates[0]))
+    elif params.rescale and not same:
+        factors.mul_(expert_factors.as_rows([1.0 / (1.0 - rate) if rate < 1.0 else 1.0 for rate in rates], factors))
     return factors.mul_(slot.task_vectors)
 
 
@@ -64,11 +78,12 @@ register(
         params=DareParams,
         run=dare,
         refuses=find_refusal,
-        elementwise=lambda params, parameter: True,
+        content=expert_factors.content_with("rates"),
+        elementwise=lambda params, parameter: not params.rescale or params.rescale_by == "rate",
         variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower density, TIES trims "
         "the scalars that DARE kept. Random numbers depend only on the seed, the names of expert and tensor, and the "
         "position. A dropped scalar is only zero in its task vector: unlike a mask, DARE does not hold a scalar that "
-        "every expert drops at its pretrained value if the merge mixes scalars, as DRM does. mergekit rescales to the "
-        "tensor's L1 norm instead.",
+        "every expert drops at its pretrained value if the merge mixes scalars, as DRM does. mergekit rescales to "
+        "the tensor's L1 norm instead (l1).",
     )
 )

@@ -10,13 +10,14 @@ from torch import Tensor
 from merging.base.files.tables import Columns
 from merging.base.numerics.flops import task_products
 from merging.methods.method import Citation, EarlierEdits, Merge, register
-from merging.methods.params import Params, choice
+from merging.methods.params import Params, choice, flag, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
 from merging.models.families import WEIGHT_ROLES
 from merging.models.task_checkpoints import group_by_task
 
 EXPERTS, MEAN_OF_TASKS, SUM_OF_TASKS = "experts", "mean_of_tasks", "sum_of_tasks"
+LEAST_DIVISOR = 1e-6  # of the coefficient; smaller ones count as 0
 # Tensor -> the factor of each group's mean task vector: of all checkpoints together, or of each task's.
 Coefficients = dict[str, list[float]]
 MIXED = (
@@ -40,6 +41,14 @@ class ModelStockParams(Params):
     )
     scaling: float = fields.scaling(0.3, (0.0, 1.0), when=("across", SUM_OF_TASKS), later=True)
     split_qkv: bool = fields.split_qkv()
+    signed: bool = flag(
+        False, later=True, label="Signed cosines",
+        help="Let task vectors that oppose each other move the tensor away from the mean; off: as if orthogonal.",
+    )  # fmt: skip
+    least_norm: float = real(
+        0.0, low=0.0, high=1000.0, later=True, label="Least product of norms",
+        help="The product of two task vectors' norms counts as at least this, so that tiny ones count as orthogonal.",
+    )  # fmt: skip
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
@@ -52,8 +61,13 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     groups = [list(range(experts))] if params.across == EXPERTS else list(tasks.values())
     numbered = [(number, rows) for number, rows in enumerate(groups) for _ in slots.parameters]
     parameters = list(slots.parameters) * len(groups)
-    cosines = [mean_cosine(grams[p.name][rows][:, rows]) for p, (_, rows) in zip(parameters, numbered, strict=True)]
-    factors = [merge_coefficient(cosine, len(rows)) for cosine, (_, rows) in zip(cosines, numbered, strict=True)]
+    cosines = [
+        mean_cosine(grams[p.name][rows][:, rows], params.least_norm)
+        for p, (_, rows) in zip(parameters, numbered, strict=True)
+    ]
+    factors = [
+        merge_coefficient(cosine, len(rows), params.signed) for cosine, (_, rows) in zip(cosines, numbered, strict=True)
+    ]
     count = len(slots.parameters)
     coefficients = {p.name: factors[index::count] for index, p in enumerate(slots.parameters)}
     columns = {
@@ -77,24 +91,28 @@ def _compute_gram(slot: Slot) -> Tensor:
     return (flat @ flat.T).cpu()
 
 
-def mean_cosine(gram: Tensor) -> float:
+def mean_cosine(gram: Tensor, least_norm: float = 0.0) -> float:
     """Mean cosine over the pairs of vectors with this Gram matrix (K, K); 1 if there is no pair.
 
-    A zero vector counts as orthogonal to all others.
+    A zero vector counts as orthogonal to all others. Products of two norms count as at least ``least_norm``.
     """
     experts = len(gram)
     if experts == 1:
         return 1.0
     norms = gram.diagonal().sqrt()
-    cosines = gram / torch.outer(norms, norms)
+    cosines = gram / torch.outer(norms, norms).clamp(min=least_norm)
     first, second = torch.triu_indices(experts, experts, offset=1)
     return float(cosines[first, second].nan_to_num(nan=0.0).mean())
 
 
-def merge_coefficient(cosine: float, experts: int) -> float:
-    """The position of the merged weights between the pretrained weights (0) and the experts' mean (1)."""
-    agreement = min(max(cosine, 0.0), 1.0)
-    return experts * agreement / (1 + (experts - 1) * agreement)
+def merge_coefficient(cosine: float, experts: int, signed: bool = False) -> float:
+    """The position of the merged weights between the pretrained weights (0) and the experts' mean (1).
+
+    ``signed`` admits negative cosines, and positions outside of [0, 1]; it is 0 where the formula divides by 0.
+    """
+    agreement = min(max(cosine, -1.0 if signed else 0.0), 1.0)
+    divisor = 1 + (experts - 1) * agreement
+    return experts * agreement / divisor if abs(divisor) >= LEAST_DIVISOR else 0.0
 
 
 def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients) -> Tensor:
@@ -110,7 +128,7 @@ def model_stock(slot: Slot, params: ModelStockParams, coefficients: Coefficients
 
 def find_refusal(params: ModelStockParams, before: EarlierEdits) -> str:
     """The reason to refuse a random edit before this merge; empty if there is none."""
-    if random_edits := sorted({"dare", "random_mask"} & {key for key, _ in before}):
+    if random_edits := sorted({"dare", "della", "random_mask"} & {key for key, _ in before}):
         return f"model_stock uses the angles between task vectors, which are random after {random_edits[0]}."
     return ""
 
@@ -143,7 +161,8 @@ register(
         "align. Those of different tasks are nearly orthogonal, so the result is weight averaging scaled down tensor "
         "by tensor. With across, each task's own checkpoints are merged as in the paper, and then the tasks; LwPTV's "
         "table has sum_of_tasks with two runs of each. A task with one checkpoint is unchanged. "
-        "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0. A zero task "
-        "vector counts as orthogonal to the others. A single expert is unchanged.",
+        "Cosines are averaged over pairs (some code averages angles), and a negative mean counts as 0 by default "
+        "(mergekit: signed, with 1e-6 as the least product of norms). A zero task vector counts as orthogonal to the "
+        "others. A single expert is unchanged.",
     )
 )

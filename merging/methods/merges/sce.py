@@ -9,7 +9,7 @@ from torch import Tensor
 
 from merging.base.numerics.linear_algebra import to_float64, to_numbers
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction
+from merging.methods.params import Params, fraction, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
 
@@ -27,6 +27,10 @@ class SceParams(Params):
         help="Share of each tensor's scalars that are kept: those that vary most over the experts.",
     )  # fmt: skip
     split_qkv: bool = fields.split_qkv()
+    equal_below: float = real(
+        0.0, low=0.0, high=1000.0, later=True, label="Equal coefficients below",
+        help="Experts count equally in a tensor if the sum of their mean squares is below this.",
+    )  # fmt: skip
 
 
 def _select_scalars(vectors: Tensor, density: float) -> Tensor:
@@ -39,11 +43,12 @@ def _select_scalars(vectors: Tensor, density: float) -> Tensor:
     return mask.reshape(vectors.shape[1:])
 
 
-def _mean_square_shares(vectors: Tensor) -> list[float]:
-    """Each expert's share of the sum of mean squares of the vectors (K, *S); equal shares if the sum is 0."""
+def _mean_square_shares(vectors: Tensor, equal_below: float) -> list[float]:
+    """Each expert's share of the sum of mean squares of the vectors (K, *S); equal shares if the sum is small or 0."""
     squares = to_numbers(*(to_float64(vector).square().sum() for vector in vectors))  # equal counts: sums suffice
     total = sum(squares)
-    return [square / total if total else 1 / len(squares) for square in squares]
+    is_small = not total or total / vectors[0].numel() < equal_below
+    return [1 / len(squares) if is_small else square / total for square in squares]
 
 
 def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
@@ -53,7 +58,8 @@ def sce(slot: Slot, params: SceParams, statistics: None) -> Tensor:
         vectors = vectors * _select_scalars(vectors, params.density)
     merged, weight = (torch.zeros_like(to_float64(slot.pretrained)) for _ in range(2))
     is_plus = sum((to_float64(vector) for vector in vectors), merged) >= 0  # the elected sign
-    for vector, coefficient in zip(map(to_float64, vectors), _mean_square_shares(vectors), strict=True):
+    shares = _mean_square_shares(vectors, params.equal_below)
+    for vector, coefficient in zip(map(to_float64, vectors), shares, strict=True):
         share = coefficient * ((vector != 0) & ((vector > 0) == is_plus)).to(vector)
         merged += share * vector
         weight += share
@@ -74,8 +80,8 @@ register(
         cite=FUSECHAT,
         params=SceParams,
         run=sce,
-        variant="Coefficients are equal only if the sum of mean squares is exactly 0 (mergekit: below 1e-6). Of "
-        "scalars with equal variance, the first are kept. A zero sum elects plus, as in mergekit. A sum of "
+        variant="Coefficients are equal only if the sum of mean squares is exactly 0 by default (mergekit: below 1e-6)."
+        " Of scalars with equal variance, the first are kept. A zero sum elects plus, as in mergekit. A sum of "
         "coefficients counts as at least 1e-6. If all experts are equal, nothing varies, so a density below 1 keeps "
         "the pretrained weights.",
     )

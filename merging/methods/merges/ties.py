@@ -10,9 +10,10 @@ from torch import Tensor
 
 from merging.base.numerics.quantile import kth_smallest
 from merging.base.numerics.sign_election import elect_sign, trim_rank, trim_vectors
+from merging.methods.factor_rules import FactorRule
 from merging.methods.method import Merge, register
 from merging.methods.params import Params, choice, fraction
-from merging.methods.shared import citations, fields
+from merging.methods.shared import citations, expert_factors, fields
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds
 from merging.methods.slot import ResultBeforeCount, Slot, SlotStream, Survey
 
@@ -39,6 +40,13 @@ class TiesParams(Params):
         "global", "tensor", label="Trim scope", help="One threshold per expert over all tensors, or one per tensor."
     )
     split_qkv: bool = fields.split_qkv(when=("scope", "tensor"))
+    weights: tuple[FactorRule, ...] = expert_factors.factor_field(
+        "Weights", "Factors of trimmed task vectors in the election, the sum and the mean, by expert and tensor."
+    )
+    zero_votes: str = choice(
+        "majority", "plus", later=True, label="Exact ties",
+        help="A vote of exactly zero elects the majority sign of the whole model, or plus.",
+    )  # fmt: skip
 
 
 def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) -> Tensor:
@@ -58,27 +66,44 @@ def survey(slots: SlotStream, params: TiesParams) -> Survey:
     return Survey(TrimThresholds(thresholds), table)
 
 
+def _weigh(slot: Slot, kept: Tensor, params: TiesParams) -> tuple[Tensor, Tensor | None]:
+    """Trimmed task vectors (K, *S) times their weights, and the weights (K, 1, ...); None if there are none."""
+    if not params.weights:
+        return kept, None
+    weights = expert_factors.as_rows(expert_factors.slot_factors(slot, params.weights), kept)
+    return kept * weights, weights
+
+
 def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """The task vector merged by trim, elect and merge, (K, *S) -> (*S)."""
-    kept = _trim(slot, params, statistics.thresholds)
-    return params.scaling * _merge_elected(kept, elect_sign(kept, statistics.tie_sign), params)
+    kept, weights = _weigh(slot, _trim(slot, params, statistics.thresholds), params)
+    tie_sign = statistics.tie_sign if params.zero_votes == "majority" else 1.0
+    return params.scaling * _merge_elected(kept, elect_sign(kept, tie_sign), params, weights)
 
 
-def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
+def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams, weights: Tensor | None) -> Tensor:
     """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
     agreeing = (kept * sign).relu_()  # absolute values of agreeing scalars, zero for others
     merged = agreeing.sum(dim=0) * sign
-    return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
+    if params.aggregation == "sum":
+        return merged
+    if weights is None:
+        return merged / agreeing.sign_().sum(dim=0).clamp(min=1)
+    total = agreeing.sign_().mul_(weights).sum(dim=0)  # may be negative, as weights may
+    return merged / total.where(total != 0, 1.0)
 
 
 def run_before_count(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> ResultBeforeCount:
     """The result (*S) of ``ties`` with plus for exact ties, and the slot's votes (a scalar) for the sign of ties."""
-    kept = _trim(slot, params, statistics.thresholds)
+    kept, weights = _weigh(slot, _trim(slot, params, statistics.thresholds), params)
     sign = kept.sum(dim=0).sign_()
     tied = 1 - sign.abs()
-    merged = _merge_elected(kept, sign + tied, params)
-    # Ties of kept scalars have a positive sum. The sign of an added zero matters only for a weight of -0.0.
-    final = ((tied * merged).sum() == 0) & ~_has_negative_zero(slot.pretrained)
+    merged = _merge_elected(kept, sign + tied, params, weights)
+    if params.zero_votes == "majority":
+        # Ties of kept scalars have a positive sum. The sign of an added zero matters only for a weight of -0.0.
+        final = ((tied * merged).abs().sum() == 0) & ~_has_negative_zero(slot.pretrained)
+    else:
+        final = torch.ones((), dtype=torch.bool, device=sign.device)
     return ResultBeforeCount(params.scaling * merged, sign.sum().long(), final)
 
 
@@ -103,9 +128,11 @@ register(
         survey=survey,
         survey_passes=2,
         run_before_count=run_before_count,
+        content=expert_factors.content_with("weights"),
         elementwise=lambda params, parameter: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "
-        "int(d·ρ) + 1 scalars and ties are kept; a vote of exactly zero uses the majority sign of the whole model.",
+        "int(d·ρ) + 1 scalars and ties are kept; a vote of exactly zero uses the majority sign of the whole model by "
+        "default (mergekit: plus). With weights, the mean divides by the weights of the scalars that agree.",
     )
 )

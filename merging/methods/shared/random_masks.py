@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,24 +25,39 @@ SCALARS_PER_WORD = 8  # a word of the generator has a byte for each of 8 scalars
 SECOND_BYTES_START = 1 << 64  # the word of the stream at which the scalars' second bytes begin
 
 
-def sample_survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
+def sample_survivors(method: str, seed: int, drop_rate: float | Sequence[float], slot: Slot) -> Tensor:
     """The masks (K, *S), bytes on the slot's device: 1 for kept scalars, 0 for dropped ones.
 
-    Each scalar is dropped with probability ``drop_rate``, independently of the others. For one seed, a higher rate
-    drops all scalars that a lower rate drops. Different ``method`` names use different random numbers.
+    Each scalar is dropped with probability ``drop_rate``, independently of the others; it is one number, or one per
+    expert. For one seed, a higher rate drops all scalars that a lower rate drops. Different ``method`` names use
+    different random numbers.
     """
     numel = slot.pretrained.numel()
+    rates = [drop_rate] * len(slot.experts) if isinstance(drop_rate, int | float) else drop_rate
     generator = PCG64DXSM(0)
     kept = np.empty((len(slot.experts), numel), dtype=bool)
-    for row, expert in zip(kept, slot.experts, strict=True):
+    for row, expert, rate in zip(kept, slot.experts, rates, strict=True):
         stream = _open_stream(method, seed, expert, slot.name)
-        first_limit, second_limit = divmod(stream.limit(drop_rate), 256)  # limits for a scalar's two bytes
+        first_limit, second_limit = divmod(stream.limit(rate), 256)  # limits for a scalar's two bytes
         first_bytes = stream.read(generator, slot.start, numel)
         np.greater_equal(first_bytes, first_limit, out=row)
         if second_limit:  # decides where the first byte equals its limit; rates such as 0.5 do not need it
             second_bytes = stream.read(generator, slot.start, numel, SECOND_BYTES_START)
             np.logical_and(row, (first_bytes != first_limit) | (second_bytes >= second_limit), out=row)
     # Bytes, because torch converts booleans to numbers ten times more slowly.
+    return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
+
+
+def sample_at_rates(method: str, seed: int, drop_rates: Tensor, slot: Slot) -> Tensor:
+    """The masks (K, *S) of ``sample_survivors`` where every scalar has a drop rate of its own, (K, *S)."""
+    numel = slot.pretrained.numel()
+    generator = PCG64DXSM(0)
+    kept = np.empty((len(slot.experts), numel), dtype=bool)
+    for row, rates, expert in zip(kept, drop_rates.flatten(1).double().cpu().numpy(), slot.experts, strict=True):
+        stream = _open_stream(method, seed, expert, slot.name)
+        numbers = stream.read(generator, slot.start, numel).astype(np.int32) * 256
+        numbers += stream.read(generator, slot.start, numel, SECOND_BYTES_START)
+        np.greater_equal(numbers, (rates * 2**16 + stream.rounding).astype(np.int32), out=row)
     return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
 
 

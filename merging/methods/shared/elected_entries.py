@@ -1,0 +1,81 @@
+"""TIES on the entries of task vectors in any coordinates, one tensor at a time, and the fields of merges that use it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from merging.base.numerics.quantile import kth_smallest
+from merging.base.numerics.sign_election import elect_sign, trim_rank, trim_vectors
+from merging.methods.params import choice, fraction
+
+ROUNDING_SHARE = 1e-12  # an entry below this share of its task's largest is a rounding error of a change of coordinates
+TIES, PLAIN = "ties", "plain"
+
+
+class EntryRule(Protocol):
+    """The parameters of a merge of entries."""
+
+    @property
+    def rule(self) -> str: ...
+
+    @property
+    def density(self) -> float: ...
+
+    @property
+    def aggregation(self) -> str: ...
+
+
+def rule() -> Any:
+    """The field of the rule by which entries are merged."""
+    return choice(
+        TIES,
+        PLAIN,
+        label="Rule",
+        help="Trim and elect signs as TIES does, or take plain sums or means, which the coordinates do not change.",
+    )
+
+
+def density() -> Any:
+    """The field of the share of entries that the trim keeps."""
+    return fraction(
+        0.2,
+        open_low=True,
+        symbol=r"\rho",
+        label="Density",
+        help="Share of each task's entries of a tensor that are kept, largest first.",
+        when=("rule", TIES),
+    )
+
+
+def aggregation() -> Any:
+    """The field of how the entries that are left are joined."""
+    return choice(
+        "mean", "sum", label="Aggregation", help="Take the mean of the agreeing entries (disjoint mean), or their sum."
+    )
+
+
+def merge_plainly(vectors: Tensor, params: EntryRule) -> Tensor:
+    """The mean or sum (*S) of tensors (K, *S)."""
+    return vectors.mean(dim=0) if params.aggregation == "mean" else vectors.sum(dim=0)
+
+
+def merge_entries(entries: Tensor, params: EntryRule) -> Tensor:
+    """The entries (K, *S) of the tasks, merged by the rule: (*S).
+
+    An exact tie elects no sign, as the signs of singular vectors are arbitrary.
+    """
+    if params.rule == PLAIN or not entries.numel():
+        return merge_plainly(entries, params)
+    sizes = entries.abs().flatten(1)
+    limits = (ROUNDING_SHARE * sizes.amax(dim=1)).tolist()
+    if params.density < 1.0:
+        ranks = [trim_rank(sizes.shape[1], params.density)] * len(sizes)
+        limits = [max(pair) for pair in zip(limits, kth_smallest(lambda: [sizes], ranks), strict=True)]
+    kept = trim_vectors(entries, limits)
+    sign = elect_sign(kept, tie_sign=0.0)
+    agreeing = (kept * sign).relu_()
+    merged = agreeing.sum(dim=0) * sign
+    return merged if params.aggregation == "sum" else merged / torch.count_nonzero(agreeing, dim=0).clamp(min=1)

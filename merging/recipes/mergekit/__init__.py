@@ -1,0 +1,1 @@
+"""Recipes of mergekit: configs of whole models, read as recipes and written from them."""
