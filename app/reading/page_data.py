@@ -25,6 +25,7 @@ from merging.images.benchmarks.metrics import Summary, individual, summarize
 from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
 from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
+from merging.tasks.pack_folders import list_libraries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,14 +41,15 @@ MAX_CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilo
 
 
 def store() -> Store:
-    """The runs of this machine, and the library of this session's benchmark."""
+    """The runs of this machine, the library of this session's benchmark, and opened packs."""
     folder = session_benchmark.benchmark_folder()
-    return _open_store(settings.store_root(), folder, state_of(folder))
+    root = settings.store_root()
+    return _open_store(root, list_libraries(folder, root), folder, state_of(folder))
 
 
 @lru_cache(maxsize=MAX_CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
-def _open_store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
-    return Store(root, (folder / "runs",), benchmark=_find_digest(folder, state))
+def _open_store(root: Path, libraries: tuple[Path, ...], folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(root, libraries, benchmark=_find_digest(folder, state))
 
 
 def current_digest() -> str:
@@ -81,7 +83,7 @@ def job_queue() -> SessionQueue:
 def _run_queue() -> RunQueue:
     from merging.study.run_queue import RunQueue
 
-    return RunQueue(Store(libraries=(settings.benchmark_folder() / "runs",)))
+    return RunQueue(Store(libraries=list_libraries(settings.benchmark_folder())))
 
 
 def _find_benchmark() -> Benchmark | None:

@@ -224,7 +224,7 @@ def _find_cached_sweep(sweep: Sweep) -> _CachedSweep:
     key = sweep.id, benchmark.digest, store
     if (cached := _cached_sweeps.get(key)) is None:
         with st.spinner("Reading the checkpoints …"):
-            planned = plan_sweep(sweep, benchmark)
+            planned = sweep_plans.plan_or_read(sweep, store, benchmark)
         cached = _cached_sweeps.setdefault(
             key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.normalize_on(benchmark)))
         )

@@ -14,7 +14,7 @@ from app.widgets import page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import size_text
-from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import plural
 
 PROBLEM_KEY, SUCCESS_KEY = "runs_problem", "runs_done"
@@ -55,7 +55,7 @@ def _find_busy_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _find_own_runs(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.provenance != PRECOMPUTED]
+    return [run for run in runs if run.provenance == THIS_MACHINE]
 
 
 def _titles_in_words(runs: Sequence[Run]) -> str:
