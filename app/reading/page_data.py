@@ -54,7 +54,11 @@ def _open_store(root: Path, libraries: tuple[Path, ...], folder: Path, state: tu
 
 def current_digest() -> str:
     """The digest of this session's benchmark; empty if there is none."""
-    folder = session_benchmark.benchmark_folder()
+    return find_digest(session_benchmark.benchmark_folder())
+
+
+def find_digest(folder: Path) -> str:
+    """The digest of the benchmark in a folder; empty if there is none."""
     return _find_digest(folder, state_of(folder))
 
 

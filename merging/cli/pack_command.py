@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +12,6 @@ from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import encode_json, print_warning
-
-if TYPE_CHECKING:
-    from merging.images.benchmarks.benchmark import Benchmark
 
 
 @click.command(cls=Command)
@@ -34,7 +29,7 @@ def pack(
     """Write stored runs with their scores, tables, measurements and sweeps to one file, without weights and paths."""
     from merging.base import settings
     from merging.base.text import size_text
-    from merging.sharing.packs.pack_runs import pack_runs
+    from merging.sharing.packs.pack_runs import list_benchmarks, pack_runs
     from merging.study.runs.run_store import Store
     from merging.tasks.pack_folders import list_libraries
 
@@ -52,18 +47,3 @@ def pack(
     print(f"{out.name}: {size_text(written.size)}, digest {written.digest}, without weights. It has: {counts}.")
     print(f"Anybody can look at it: mergescope app --open {out.name}")
     return DONE
-
-
-def list_benchmarks(root: Path) -> Iterator[Benchmark]:
-    """The benchmarks on this machine, the default one first; damaged ones are left out."""
-    from merging.base import settings
-    from merging.base.errors import MergingError
-    from merging.images.benchmarks import benchmark_folders
-    from merging.images.benchmarks.benchmark import Benchmark
-
-    others = benchmark_folders.list_bundled() | benchmark_folders.list_built(root) | benchmark_folders.list_packed(root)
-    for folder in dict.fromkeys([settings.benchmark_folder(), *others.values()]):
-        try:
-            yield Benchmark.load(folder)
-        except MergingError:
-            continue

@@ -10,6 +10,7 @@ from app import page_text
 from app.permissions import requires
 from app.reading import listed_models, page_data
 from app.session import click_errors, pages, run_choice
+from app.views.runs import packs
 from app.widgets import page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
@@ -40,6 +41,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
         page_parts.draw_page_link(pages.RUN, "Open the run", "hub", run=runs[0].id)
         if len(runs) == 1:
             run_picker.draw_recipe_button(runs[0], "shelf")  # a part of the button's key
+        packs.draw_pack_button(runs)
         if listed_models.is_local():
             _draw_drop(runs)
             _draw_delete(runs)

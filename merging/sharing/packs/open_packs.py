@@ -24,7 +24,7 @@ from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Results
 
 BENCHMARK_VARIABLE = "MERGESCOPE_BENCHMARK"
-MAX_UPLOAD_MB = 200
+MAX_UPLOAD_MB = 64  # a server holds an upload in memory
 
 
 def open_pack_file(path: Path, root: Path) -> Path:

@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from merging.base import settings
 from merging.base.errors import MergingError, StoreError
 from merging.base.files import atomic
 from merging.base.files.npz import ArrayInfo, write_npz
 from merging.base.files.tables import PACKED_SUFFIX
 from merging.base.text import first_few
+from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark import PACKED_DIGEST, SPLITS, Benchmark
 from merging.recipes.recipe import Recipe
 from merging.sharing.packs.pack_file import MEMBER_NAME, write_pack_file
@@ -152,6 +154,14 @@ def _write(packing: _Packing, runs: Sequence[Run], path: Path) -> WrittenPack:
     if "sweeps" in counts:
         counts["sweeps"] = sum(name.startswith("sweeps/") and name.endswith(".yaml") for name in packing.members)
     return WrittenPack(path, digest, path.stat().st_size, counts, tuple(packing.warnings))
+
+
+def list_benchmarks(root: Path) -> Iterator[Benchmark]:
+    """The benchmarks that a store at ``root`` knows, the default one first; damaged ones are left out."""
+    others = benchmark_folders.list_bundled() | benchmark_folders.list_built(root) | benchmark_folders.list_packed(root)
+    for folder in dict.fromkeys([settings.benchmark_folder(), *others.values()]):
+        with contextlib.suppress(MergingError):
+            yield Benchmark.load(folder)
 
 
 def find_benchmarks(runs: Iterable[Run], benchmarks: Iterable[Benchmark]) -> list[Benchmark]:
