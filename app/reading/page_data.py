@@ -22,7 +22,7 @@ from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.images.benchmarks.answers import Scored, SplitAnswers
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.images.benchmarks.metrics import Summary, individual, summarize
-from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run import PRECOMPUTED, SALIENCY, THIS_MACHINE, Run
 from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
 from merging.tasks.pack_folders import list_libraries
@@ -153,16 +153,20 @@ def belongs_to_benchmark(run: Run, on: str = "") -> bool:
 
 
 def list_merges(stored: Sequence[Run]) -> list[Run]:
-    """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
+    """The merges among the stored runs: the user's, newest first, then those of libraries in the presets' order.
 
-    A run that is also in the library has its position there.
+    A run that is also in the library has its position there. Opened packs are libraries.
     """
     from merging.recipes.presets import PRESETS
 
     order = {preset.title: number for number, preset in enumerate(PRESETS)}
-    merges = [(run, library_title(run)) for run in stored if run.kind == "merge"]
+    merges = [(run, _title_in_libraries(run)) for run in stored if run.kind == "merge"]
     library = sorted((pair for pair in merges if pair[1]), key=lambda pair: (order.get(pair[1], len(order)), pair[1]))
     return [run for run, title in merges if not title] + [run for run, _ in library]
+
+
+def _title_in_libraries(run: Run) -> str:
+    return library_title(run) or ("" if run.provenance == THIS_MACHINE else run.title)
 
 
 def library_title(run: Run) -> str:
