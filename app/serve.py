@@ -3,7 +3,7 @@
     python -m app.serve
 
 The environment has all settings: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
-MERGESCOPE_FRAMES (which pages may show the app in a frame), and
+MERGESCOPE_PACKS (results that others packed), MERGESCOPE_FRAMES (which pages may show the app in a frame), and
 Streamlit's own, such as STREAMLIT_SERVER_PORT. A Hugging Face Space adds SPACE_HOST, see docs/space.md.
 Under ``streamlit run`` the app has no /status.
 """
@@ -85,6 +85,14 @@ def main() -> int:
     if problem := settings_problem():
         print(f"Mergescope cannot be served: {problem}", file=sys.stderr)
         return 2
+    if os.environ.get(settings.PACKS_VARIABLE):
+        from merging.sharing.packs.open_packs import open_for_server  # loads torch
+
+        try:
+            open_for_server()
+        except MergingError as error:
+            print(f"Mergescope cannot be served: {error}", file=sys.stderr)
+            return 2
     _allow_space_host()
     host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in DEFAULT_ADDRESS.items())
     print(f"Serving Mergescope at http://{host}:{port} (stop with Ctrl-C).", flush=True)

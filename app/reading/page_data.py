@@ -22,9 +22,10 @@ from merging.base.errors import CheckpointError, MergingError, TaskError
 from merging.images.benchmarks.answers import Scored, SplitAnswers
 from merging.images.benchmarks.benchmark_folders import state_of
 from merging.images.benchmarks.metrics import Summary, individual, summarize
-from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.run import PRECOMPUTED, SALIENCY, THIS_MACHINE, Run
 from merging.study.runs.run_answers import read_run_answers
 from merging.study.runs.run_store import Store
+from merging.tasks.pack_folders import list_libraries
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,19 +41,24 @@ MAX_CACHED = 64  # entries of a cache; an entry is a table of a few hundred kilo
 
 
 def store() -> Store:
-    """The runs of this machine, and the library of this session's benchmark."""
+    """The runs of this machine, the library of this session's benchmark, and opened packs."""
     folder = session_benchmark.benchmark_folder()
-    return _open_store(settings.store_root(), folder, state_of(folder))
+    root = settings.store_root()
+    return _open_store(root, list_libraries(folder, root), folder, state_of(folder))
 
 
 @lru_cache(maxsize=MAX_CACHED)  # a page needs it dozens of times, and Streamlit's caches are slower
-def _open_store(root: Path, folder: Path, state: tuple[int, ...]) -> Store:
-    return Store(root, (folder / "runs",), benchmark=_find_digest(folder, state))
+def _open_store(root: Path, libraries: tuple[Path, ...], folder: Path, state: tuple[int, ...]) -> Store:
+    return Store(root, libraries, benchmark=_find_digest(folder, state))
 
 
 def current_digest() -> str:
     """The digest of this session's benchmark; empty if there is none."""
-    folder = session_benchmark.benchmark_folder()
+    return find_digest(session_benchmark.benchmark_folder())
+
+
+def find_digest(folder: Path) -> str:
+    """The digest of the benchmark in a folder; empty if there is none."""
     return _find_digest(folder, state_of(folder))
 
 
@@ -81,7 +87,7 @@ def job_queue() -> SessionQueue:
 def _run_queue() -> RunQueue:
     from merging.study.run_queue import RunQueue
 
-    return RunQueue(Store(libraries=(settings.benchmark_folder() / "runs",)))
+    return RunQueue(Store(libraries=list_libraries(settings.benchmark_folder())))
 
 
 def _find_benchmark() -> Benchmark | None:
@@ -147,16 +153,20 @@ def belongs_to_benchmark(run: Run, on: str = "") -> bool:
 
 
 def list_merges(stored: Sequence[Run]) -> list[Run]:
-    """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
+    """The merges among the stored runs: the user's, newest first, then those of libraries in the presets' order.
 
-    A run that is also in the library has its position there.
+    A run that is also in the library has its position there. Opened packs are libraries.
     """
     from merging.recipes.presets import PRESETS
 
     order = {preset.title: number for number, preset in enumerate(PRESETS)}
-    merges = [(run, library_title(run)) for run in stored if run.kind == "merge"]
+    merges = [(run, _title_in_libraries(run)) for run in stored if run.kind == "merge"]
     library = sorted((pair for pair in merges if pair[1]), key=lambda pair: (order.get(pair[1], len(order)), pair[1]))
     return [run for run, title in merges if not title] + [run for run, _ in library]
+
+
+def _title_in_libraries(run: Run) -> str:
+    return library_title(run) or ("" if run.provenance == THIS_MACHINE else run.title)
 
 
 def library_title(run: Run) -> str:

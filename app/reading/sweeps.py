@@ -31,12 +31,12 @@ from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.partners.stored_subsets import collect_subsets
 from merging.study.partners.subsets import MeasuredSubsets, list_few, plan_subsets
-from merging.study.sweeps import sweep_session, sweep_storage
+from merging.study.sweeps import sweep_plans, sweep_session, sweep_storage
 from merging.study.sweeps.best_points import Answers, read_point_answers
 from merging.study.sweeps.known_points import KnownPoints
 from merging.study.sweeps.points import Point
 from merging.study.sweeps.sweep import LINE, SUBSETS, VALUES, NamedPoint, Sweep, with_absolute_paths
-from merging.study.sweeps.sweep_session import SweepSession, plan_sweep
+from merging.study.sweeps.sweep_session import SweepSession
 from merging.study.sweeps.sweep_tables import (
     PlainRow,
     average_columns,
@@ -224,7 +224,7 @@ def _find_cached_sweep(sweep: Sweep) -> _CachedSweep:
     key = sweep.id, benchmark.digest, store
     if (cached := _cached_sweeps.get(key)) is None:
         with st.spinner("Reading the checkpoints …"):
-            planned = plan_sweep(sweep, benchmark)
+            planned = sweep_plans.plan_or_read(sweep, store, benchmark)
         cached = _cached_sweeps.setdefault(
             key, _CachedSweep(KnownPoints(planned, store, benchmark, sweep.sample.normalize_on(benchmark)))
         )
@@ -274,7 +274,9 @@ def _make_shown_point(
 
 
 def list_checkpoint_doubts(sweep: Sweep) -> list[str]:
-    """Possible problems of the checkpoints of a sweep, in sentences."""
+    """Possible problems of the checkpoints of a sweep, in sentences; none for a sweep from a pack, which has none."""
+    if sweep_storage.find_pack(page_data.store(), sweep.id):
+        return []
     models = {(recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation) for recipe in sweep.recipes}
     references = sorted(
         {path for recipe in sweep.recipes for path in (recipe.pretrained, *dict(recipe.experts).values())}
@@ -294,6 +296,8 @@ def _checkpoint_doubts_cached(
 
 def input_digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
     """The inputs of the points: the benchmark's digest, and the digests of all checkpoints with their roles."""
+    if sweep_storage.find_pack(page_data.store(), sweep.id):
+        return page_data.benchmark().digest, []  # the checkpoints are not in the pack
     session = SweepSession(page_data.benchmark(), sweep.sample)
     pairs = [pair for recipe in sweep.recipes for pair in session.open_checkpoints(recipe).digests().items()]
     return page_data.benchmark().digest, list(dict.fromkeys(pairs))

@@ -8,7 +8,7 @@ from app.reading import listed_models as model_files
 from app.reading import page_data
 from app.session import address
 from app.views.models import benchmark_form, benchmark_picker, model_list, model_sets, published_experiments
-from app.views.runs import disk_usage, run_list
+from app.views.runs import disk_usage, packs, run_list
 from app.widgets import page_parts
 
 MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
@@ -42,6 +42,12 @@ def draw_benchmark() -> None:
     page_parts.draw_link()
 
 
+def draw_runs() -> None:
+    """The opened packs, and the runs with their actions."""
+    packs.draw_opened()
+    run_list.draw_runs(page_data.stored_runs())
+
+
 page_parts.draw_heading(
     "Models & runs",
     "Your checkpoints, from any tool: what each one is, which belong together, whether they fit. The images they are "
@@ -50,7 +56,7 @@ page_parts.draw_heading(
 VIEWS = {
     MODELS: draw_models,
     DATA: draw_benchmark,
-    RUNS: lambda: run_list.draw_runs(page_data.stored_runs()),
+    RUNS: draw_runs,
     STORAGE: lambda: disk_usage.draw_usage(page_data.store().list_runs()),
 }
 VIEWS[page_parts.pick_button("Show", VIEWS, address.MODELS_VIEW)]()

@@ -16,6 +16,7 @@ from merging.base import settings
 from merging.base.files.short_digest import short_digest
 from merging.images.benchmarks import benchmark_folders
 from merging.images.benchmarks.benchmark_folders import SERVER  # the key of the benchmark that the server started on
+from merging.tasks.pack_folders import pack_name
 
 BENCHMARK_KEY, FOLDER_KEY, TYPED_FOLDERS_KEY = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
@@ -63,6 +64,8 @@ def benchmark_title(folder: Path) -> str:
     """A benchmark's title; untrusted text."""
     if folder == settings.BUNDLED_FOLDER:
         return "Bundled benchmark"
+    if pack := pack_name(folder):
+        return f"Benchmark of {pack}"
     return f"Bundled benchmark, {team_in_words(folder)}" if folder in settings.BUNDLED_TEAMS.values() else folder.name
 
 
@@ -74,6 +77,11 @@ def team_in_words(folder: Path) -> str:
 def is_bundled(folder: Path | None = None) -> bool:
     """Whether a benchmark comes with the program; by default, this session's."""
     return (folder or benchmark_folder()) in settings.BUNDLED_TEAMS.values()
+
+
+def packed_name() -> str:
+    """The pack that describes this session's benchmark, without images and models; empty for a whole benchmark."""
+    return pack_name(benchmark_folder())
 
 
 def list_other_teams() -> list[Path]:

@@ -15,7 +15,7 @@ from app.session.pages import MASKS, MODELS
 from app.widgets.page_parts import draw_no_runs, draw_page_link
 from merging.base.files.short_digest import match_prefix
 from merging.base.text import duration_text, first_few
-from merging.study.runs.run import PRECOMPUTED, Run, have_same_models
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run, have_same_models
 from viz.figure_text import plural
 
 OTHER_EXPERTS_NOTE = (
@@ -255,6 +255,8 @@ def run_badges(run: Run) -> str:
     device = page_text.safe_text(run.device, 40)
     if run.provenance == PRECOMPUTED:
         badge = f":gray-badge[:material/inventory_2: precomputed on {device}]"
+    elif run.provenance != THIS_MACHINE:
+        badge = f":gray-badge[:material/package_2: {page_text.safe_text(run.provenance, 80)}, {device}]"
     else:
         seconds = duration_text(sum(run.seconds.values()))
         badge = f":blue-badge[:material/computer: this machine, {device}, {seconds}]"

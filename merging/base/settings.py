@@ -19,6 +19,7 @@ CERTIFICATES_VARIABLE = "MERGESCOPE_CERTIFICATES"  # the folder of the certifica
 EVALUATOR_VARIABLE = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
 JOBS_VARIABLE = "MERGESCOPE_JOBS"  # how many jobs run at a time if they share workers
 DEFAULT_JOBS, MAX_JOBS = 4, 64
+PACKS_VARIABLE = "MERGESCOPE_PACKS"  # packs that a server opens: files, or folders of such files
 HUB_VARIABLE = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from merging.base.settings import PACKS_VARIABLE
+from merging.cli.option_types import PATH
 from merging.cli.options import Command, option
 
 APP_FOLDER = Path(__file__).resolve().parents[2] / "app"  # beside this package, in a checkout and where it is installed
@@ -26,11 +28,13 @@ HEADLESS_VARIABLE = "STREAMLIT_SERVER_HEADLESS"
     envvar=PORT_VARIABLE,
     help="the port; by default 8501 or the next free one",
 )
+@option("--open", "packs", type=PATH, multiple=True, metavar="FILE", help="a pack of results to look at (repeatable)")
 @option("--no-browser", is_flag=True, help="open no browser")
-def app(port: int | None, no_browser: bool) -> int:
+def app(port: int | None, packs: tuple[Path, ...], no_browser: bool) -> int:
     """Open the app on this machine."""
     from merging.base.errors import MergingError
 
+    opened = _open_packs(packs)
     port = port or _find_free_port()
     host = os.environ.get(ADDRESS_VARIABLE, ADDRESS)
     if not _is_free(port):
@@ -40,7 +44,18 @@ def app(port: int | None, no_browser: bool) -> int:
     words += ["--browser.serverPort", str(port)]
     if no_browser or HEADLESS_VARIABLE not in os.environ:
         words += ["--server.headless", str(no_browser).lower()]
-    return _become(words, f"Mergescope is at http://{host}:{port} (stop with Ctrl-C).\n")
+    return _become(words, f"{opened}Mergescope is at http://{host}:{port} (stop with Ctrl-C).\n")
+
+
+def _open_packs(packs: Sequence[Path]) -> str:
+    """Open the packs of the options and of the environment for the server; a line that says so, empty without any."""
+    if not packs and not os.environ.get(PACKS_VARIABLE):
+        return ""
+    from merging.sharing.packs.open_packs import open_for_server
+    from merging.tasks.pack_folders import RUNS, pack_name
+
+    names = [pack_name(folder / RUNS / "run") for folder in open_for_server(packs)]
+    return f"Opened, read-only: {', '.join(names)}.\n" if names else ""
 
 
 @click.command(cls=Command)

@@ -14,6 +14,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("merging.cli.commands.run:run", "Run recipe files into the store, such as those from the app."),
     "merge": ("merging.cli.commands.merge:merge", "Merge checkpoints and export the model."),
     "export": ("merging.cli.commands.export:export", "Export the model of a stored run as a folder."),
+    "pack": (
+        "merging.cli.pack_command:pack",
+        "Write stored runs to one file, without weights, that others can open.",
+    ),
     "convert": (
         "merging.cli.commands.convert:convert",
         "Write a checkpoint of any format for Transformers or open_clip.",

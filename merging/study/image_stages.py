@@ -28,6 +28,7 @@ from merging.study.runs.opened_recipe import open_inputs
 from merging.study.runs.run_store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
+from merging.tasks.pack_folders import list_libraries
 
 DRAFT_KEY = "draft"  # the key of the model of a recipe that is not stored
 ERROR_COLUMN = "error"  # the only column of a table that cannot be made
@@ -68,7 +69,7 @@ def image_stages(request: Request, context: Context) -> Stages:
 def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
     """The tables, passes and towers that requests on a benchmark share as long as the ``state`` of its files lasts."""
     return ImageTables(
-        Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on_device(device))
+        Towers(Store(store, libraries=list_libraries(folder, store)), Benchmark.load(folder), QUIET.on_device(device))
     )
 
 

@@ -12,6 +12,7 @@ from merging.base.files import atomic
 from merging.base.files.tables import SCORES
 from merging.base.text import printable
 from merging.study.score_table import MAX_ORIGIN_CHARACTERS, ScoreTable, read_score_table
+from merging.tasks.pack_folders import list_pack_folders
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 
@@ -26,8 +27,9 @@ def checkpoint_id(digest: str) -> str:
 
 
 def imported_scores(root: Path) -> Results[ScoreTable]:
-    """The imported scores in the store at ``root``, by the id of their run or checkpoint."""
-    return Results(KIND, _read_table, root, libraries=(), damaged=Quarantine(root))
+    """The imported scores in the store at ``root`` and in opened packs, by the id of their run or checkpoint."""
+    packs = [folder / FOLDER for folder in list_pack_folders(root)]
+    return Results(KIND, _read_table, root, packs, damaged=Quarantine(root))
 
 
 def find_scores(root: Path, name: str) -> ScoreTable | None:

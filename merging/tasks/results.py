@@ -37,6 +37,7 @@ from merging.base.files.tables import (
     write_table,
 )
 from merging.base.text import did_you_mean
+from merging.tasks.pack_folders import pack_name
 from merging.tasks.quarantine import Quarantine
 
 T = TypeVar("T")
@@ -75,6 +76,11 @@ class Result:
     facts: Mapping[str, Any] = field(repr=False)
     manifest: Manifest = field(repr=False)
     damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)
+
+    @property
+    def pack(self) -> str:
+        """The name of the pack that it is in; empty for other results."""
+        return pack_name(self.path)
 
     @property
     def schemas(self) -> Mapping[str, Mapping[str, str]]:
@@ -134,6 +140,10 @@ class Result:
         return f"{self.kind.noun.capitalize()} {self.path.name}"
 
 
+def _view_itself(result: Result) -> Result:
+    return result
+
+
 class ResultLocation(NamedTuple):
     """The location of a result: the folder of its kind, and its inode number, which changes if it is replaced."""
 
@@ -162,11 +172,15 @@ class Results(Generic[T]):
                 return result
         return None
 
+    def find_result(self, name: str) -> Result | None:
+        """The stored result that ``find`` would convert, as it is stored; None if none can be read."""
+        return Results(self.kind, _view_itself, self._root, self.folders[1:], self._damaged).find(name)
+
     def read(self, path: Path) -> T | None:
         """The result in a folder; None if it is missing, damaged, or not of this kind."""
         if not path.is_dir():
             return None
-        is_own = path.is_relative_to(self._root)
+        is_own = path.is_relative_to(self._root) and not pack_name(path)
         move = (
             is_own and path.parent not in self.folders[1:]
         )  # a library may be inside a store, and is never written to

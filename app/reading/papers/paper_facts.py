@@ -101,7 +101,11 @@ def may_be_source(source: Run | Sweep) -> bool:
     counts_own = not session_benchmark.is_bundled()
     if not isinstance(source, Run):
         return not program_sweeps.network_of_sweep(source) and (
-            counts_own or not sweep_storage.is_own(page_data.store(), source.id)
+            counts_own
+            or not (
+                sweep_storage.is_own(page_data.store(), source.id)
+                or sweep_storage.find_pack(page_data.store(), source.id)
+            )
         )
     return source.provenance == PRECOMPUTED or (counts_own and source.benchmark == page_data.current_digest())
 

@@ -36,6 +36,10 @@ def list_benchmarks(benchmark_entries: Sequence[CatalogEntry]) -> dict[str, Path
     """{key: folder} of the benchmarks that this session offers: the server's, the user's own and listed ones."""
     built = benchmark_folders.list_built(page_data.store().root)
     choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.list_bundled(), **built}
+    whole = [page_data.find_digest(folder) for key, folder in choices.items() if not key.startswith(OWN_PREFIX)]
+    for key, folder in benchmark_folders.list_packed(page_data.store().root).items():
+        if folder not in choices.values() and not any(digest.startswith(folder.name) for digest in whole):
+            choices[key] = folder
     for item in benchmark_entries:
         if item.path.resolve() not in [path.resolve() for path in choices.values()]:
             choices[remember_folder(item)] = item.path.resolve()
@@ -69,7 +73,7 @@ def draw_chooser(benchmark_entries: Sequence[CatalogEntry]) -> None:
 
 
 def _make_label(key: str, folder: Path) -> str:
-    origin = {SERVER: "", BUNDLED: "", "own": "your own", "models": "listed", "typed": "typed"}.get(
+    origin = {SERVER: "", BUNDLED: "", "own": "your own", "models": "listed", "typed": "typed", "pack": "pack"}.get(
         key.partition(":")[0], ""
     )
     return clean_text(benchmark_choice.benchmark_title(folder), 60) + (f"  ·  {origin}" if origin else "")
@@ -90,6 +94,11 @@ def _draw_contents() -> None:
         st.error(page_text.safe_text(error, 600), icon=":material/error:")
         return
     lines, pixels = [], benchmark.image_size
+    if pack := benchmark_choice.packed_name():
+        lines.append(
+            f"{page_text.safe_text(pack, 80)} has results on this benchmark, but no images, heads or models. What "
+            "needs them can be done where the benchmark itself is."
+        )
     for words, has_expert in (("With an expert", True), ("Out of domain for every merge", False)):
         tasks = [task for task in benchmark.tasks if task.has_expert == has_expert]
         if titles := [clean_text(page_text.correct_titles(task.title), 40) for task in tasks]:

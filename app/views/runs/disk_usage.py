@@ -13,7 +13,7 @@ from app import page_text
 from app.reading import listed_models, page_data
 from app.views.runs import damaged_results
 from merging.base.text import size_text
-from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import plural
 
 CACHE_SECONDS = 15.0  # for which the sizes of the store's files are cached
@@ -42,7 +42,7 @@ def _draw_usage_table(stored_runs: Sequence[Run]) -> None:
     root = page_data.store().root
     bytes_by_purpose, free = _measure_usage(str(root)), free_bytes(root)
     total = sum(bytes_by_purpose.values())
-    own_run_count = sum(run.provenance != PRECOMPUTED for run in stored_runs)
+    own_run_count = sum(run.provenance == THIS_MACHINE for run in stored_runs)
     st.progress(
         min(total / max(total + free, 1), 1.0),
         f"{size_text(total)} for {plural(own_run_count, 'own run')} and related files; {size_text(free)} free.",

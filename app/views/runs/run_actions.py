@@ -10,11 +10,12 @@ from app import page_text
 from app.permissions import requires
 from app.reading import listed_models, page_data
 from app.session import click_errors, pages, run_choice
+from app.views.runs import packs
 from app.widgets import page_parts, run_picker
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.base.text import size_text
-from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import plural
 
 PROBLEM_KEY, SUCCESS_KEY = "runs_problem", "runs_done"
@@ -40,6 +41,7 @@ def draw_actions(runs: Sequence[Run]) -> None:
         page_parts.draw_page_link(pages.RUN, "Open the run", "hub", run=runs[0].id)
         if len(runs) == 1:
             run_picker.draw_recipe_button(runs[0], "shelf")  # a part of the button's key
+        packs.draw_pack_button(runs)
         if listed_models.is_local():
             _draw_drop(runs)
             _draw_delete(runs)
@@ -55,7 +57,7 @@ def _find_busy_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def _find_own_runs(runs: Sequence[Run]) -> list[Run]:
-    return [run for run in runs if run.provenance != PRECOMPUTED]
+    return [run for run in runs if run.provenance == THIS_MACHINE]
 
 
 def _titles_in_words(runs: Sequence[Run]) -> str:

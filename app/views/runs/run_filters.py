@@ -13,7 +13,7 @@ from viz.figure_text import clean_text, plural
 
 PLAIN, ON_TEST, BY_TASK = "neither", "† adapted on test", "‡ per task"
 FILTER_FROM = 8  # runs from which on a list has filters
-ORIGINS = {False: "this machine", True: "library"}  # whether a run is of the library
+LIBRARY_ORIGIN = "library"
 
 
 def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
@@ -33,12 +33,14 @@ def draw_filters(runs: Sequence[Run], key: str) -> list[Run]:
             expert_names.expert_name,
         )  # fmt: skip
         matching = _draw_filter("Protocol", runs, matching, list_protocols, any, f"{key}_protocols", 180)
-        matching = _draw_filter(
-            "From", runs, matching, lambda run: [ORIGINS[run.provenance == PRECOMPUTED]], any, f"{key}_origins", 150
-        )
+        matching = _draw_filter("From", runs, matching, _list_origins, any, f"{key}_origins", 150)
     if len(matching) < len(runs):
         st.caption(f"{len(matching)} of {plural(len(runs), 'run')}.")
     return matching
+
+
+def _list_origins(run: Run) -> list[str]:
+    return [LIBRARY_ORIGIN if run.provenance == PRECOMPUTED else clean_text(run.provenance, 80)]
 
 
 def _draw_filter(

@@ -15,7 +15,7 @@ from app.session import run_choice
 from app.views.runs import run_actions, run_exports, run_filters, run_lineage, run_rows, run_scores
 from app.widgets import page_parts, run_picker
 from merging.base.files.short_digest import short_digest
-from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import plural
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _draw_other_count() -> None:
     if count := sum(
         not page_data.belongs_to_benchmark(run)
         for run in page_data.store().list_runs()
-        if run.provenance != PRECOMPUTED
+        if run.provenance == THIS_MACHINE
     ):
         verb = "is" if count == 1 else "are"
         st.caption(

@@ -18,7 +18,7 @@ from app.widgets import page_parts
 from merging.base.errors import MergingError
 from merging.images.benchmarks.metrics import Summary, summarize
 from merging.models.task_checkpoints import list_tasks
-from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import clean_text, percent, plural
 from viz.theme import BLUE
 
@@ -71,6 +71,12 @@ def draw_table(rows: pd.DataFrame, name: str, **options: Any) -> None:
         st.switch_page(pages.RUN, query_params={address.RUN: run_id} | benchmark_choice.link_query())
 
 
+def _describe_origin(run: Run) -> str:
+    """Where a run was computed: here on a device, for the library, or elsewhere and read from a pack."""
+    here = f"here, {clean_text(run.device, 30)}"
+    return here if run.provenance == THIS_MACHINE else clean_text(run.provenance, 60)
+
+
 def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequence[Run] = ()) -> pd.DataFrame:
     """A row for each run, at least one; no two of ``named_runs`` (by default these runs) have the same title."""
     import pandas as pd
@@ -90,7 +96,7 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
                 "n": None if summary is None else f"{summary.n_in:,} in, {summary.n_out:,} out",
                 "warnings": len(run.cautions) or None,
                 "chain": clean_text(chain_of_run(run), 200),
-                "made": "precomputed" if run.provenance == PRECOMPUTED else f"here, {clean_text(run.device, 30)}",
+                "made": _describe_origin(run),
                 "experts": len(list_tasks(run.experts)),
                 "Seed": run.seed,
                 "size": run_size(run) / 1e6,

@@ -41,6 +41,18 @@ DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an 
 _header_parser_lock = threading.Lock()
 
 
+def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether it is stored by columns, and dtype of the npy array that a stream begins with.
+
+    Raises:
+        ValueError, SyntaxError, TokenError: it is damaged.
+    """
+    read_array_header = npy.read_array_header_1_0 if npy.read_magic(stream) == (1, 0) else npy.read_array_header_2_0
+    with _header_parser_lock:
+        shape, is_fortran_order, dtype = read_array_header(stream)
+    return shape, is_fortran_order, dtype
+
+
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
     """Shape and dtype of an array, known without reading it."""
@@ -120,10 +132,7 @@ class Npz:
         return info
 
     def _read_header(self, stream: IO[bytes], label: str) -> ArrayInfo:
-        version = npy.read_magic(stream)
-        read_array_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        with _header_parser_lock:
-            shape, is_fortran_order, dtype = read_array_header(stream)
+        shape, is_fortran_order, dtype = parse_header(stream)
         if dtype.hasobject:
             raise TaskError(f"{label} holds Python objects, which are not read. Save it as a plain array.")
         if dtype.kind not in DTYPE_KINDS or dtype.names is not None or dtype.subdtype is not None:

@@ -55,8 +55,9 @@ def export(
     from merging.study.runs.estimate import MERGING
     from merging.study.runs.execute import execute
     from merging.study.runs.run_store import Store
+    from merging.tasks.pack_folders import list_libraries
 
-    run_store = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    run_store = Store(store, libraries=list_libraries(settings.benchmark_folder(), store))
     stored_run = run_store.get_run(run_store.resolve_id(run))
     recipe = stored_run.recipe
     if recipe is None:

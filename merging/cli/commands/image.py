@@ -60,10 +60,11 @@ def image(
     from merging.study.one_image.image_tables import ImageTables
     from merging.study.one_image.named_towers import Towers
     from merging.study.runs.run_store import Store
+    from merging.tasks.pack_folders import list_libraries
 
     if bool(image) == bool(find):
         raise TaskError("Name one image (TASK:SPLIT:N, or a file), or search for images with --find.")
-    run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    run_store, benchmark = Store(store, libraries=list_libraries(settings.benchmark_folder(), store)), Benchmark.load()
     stored_run = run_store.get_run(run_store.resolve_id(run))
     with report_progress(None) as progress:
         towers = Towers(run_store, benchmark, call.context(progress, device))

@@ -106,10 +106,11 @@ def _make_context(lesson: Lesson, store: Path | None) -> LessonContext:
     from merging.base import settings
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.runs.run_store import Store
+    from merging.tasks.pack_folders import list_libraries
     from merging.teaching.lesson_context import LessonContext
 
     benchmark = Benchmark.load()
-    libraries = (settings.benchmark_folder() / "runs",)
+    libraries = list_libraries(settings.benchmark_folder(), store)
     return LessonContext(Store(store, libraries=libraries, benchmark=benchmark.digest), benchmark, lesson)
 
 

@@ -49,8 +49,9 @@ def measure(
     from merging.study.analysis.measurement_subject import SubjectKind
     from merging.study.runs.run import join_run_ids, split_run_ids
     from merging.study.runs.run_store import Store
+    from merging.tasks.pack_folders import list_libraries
 
-    stored_runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    stored_runs = Store(store, libraries=list_libraries(settings.benchmark_folder(), store))
     # The id is empty for a measurement of the benchmark.
     ids = [stored_runs.resolve_id(run) for subject in runs for run in split_run_ids(subject)] or [""]
     keys = [key.strip() for key in what.split(",")]

@@ -37,8 +37,12 @@ def preview(
     from merging.base import settings
     from merging.study.previews.preview_samples import PreviewSample
     from merging.study.runs.run_store import Store
+    from merging.tasks.pack_folders import list_libraries
 
-    sample, run_store = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    sample, run_store = (
+        PreviewSample(per_task, seed),
+        Store(store, libraries=list_libraries(settings.benchmark_folder(), store)),
+    )
     candidate, reference = find_recipe(recipe, run_store), _read_reference(against, run_store)
     result = merging.preview(candidate, sample, reference, device=device, cancel=call.stop)
     print(

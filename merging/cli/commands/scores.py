@@ -31,8 +31,9 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
     from merging.study.imported_scores import find_scores, store_scores
     from merging.study.runs.run_store import Store
     from merging.study.score_files import read_scores
+    from merging.tasks.pack_folders import list_libraries
 
-    run_store = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    run_store = Store(store, libraries=list_libraries(settings.benchmark_folder(), store))
     run_id = run_store.get_run(run_store.resolve_id(run)).id
     if source is not None:
         store_scores(run_store.root, run_id, read_scores(source))

@@ -121,8 +121,9 @@ def sweep(
     from merging.study.runs.run_store import Store
     from merging.study.sweeps import sweep_session, sweep_storage
     from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
+    from merging.tasks.pack_folders import list_libraries
 
-    run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    run_store, benchmark = Store(store, libraries=list_libraries(settings.benchmark_folder(), store)), Benchmark.load()
     stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store, SWEEP_KINDS))
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)

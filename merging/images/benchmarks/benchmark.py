@@ -36,10 +36,12 @@ from merging.models.architecture import Architecture
 from merging.models.checkpoint import Checkpoint
 from merging.models.formats.model_sources import ModelRef, open_checkpoint
 from merging.models.model_references import PRETRAINED, bundled_reference, model_file, reference_to
+from merging.tasks.pack_folders import pack_name
 
 SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
 EXEMPLARS = "exemplars"  # the split of training images, which methods may see
 MULTITASK = "multitask"  # the name of the model that was trained on all tasks
+PACKED_DIGEST = "packed_digest"  # in tasks.json of a pack: the digest of the benchmark that is described
 BUNDLED_IMAGES = "bundled"  # in tasks.json, where the images are those of the bundled benchmark
 HASHED_BYTES = 1 << 22  # bytes read at a time to compute a digest
 
@@ -69,6 +71,7 @@ class Benchmark:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     has_bundled_images: bool = False  # whether its images are those of the bundled benchmark, which has them in files
+    packed_digest: str = ""  # of the benchmark that this one in a pack describes, without images, heads and models
 
     @classmethod
     def load(cls, folder: Path | None = None) -> Self:
@@ -86,6 +89,7 @@ class Benchmark:
             return cls(
                 folder, tasks, int(preprocess["image_size"]), tuple(preprocess["mean"]), tuple(preprocess["std"]),
                 has_bundled_images=data.get("images") == BUNDLED_IMAGES,
+                packed_digest=str(data.get(PACKED_DIGEST, "")),
             )  # fmt: skip
         except OSError:
             raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
@@ -164,6 +168,7 @@ class Benchmark:
         The images of a referenced task are decoded on demand.
         """
         task = self.find_task(key)
+        self._refuse_packed("images")
         if task.is_referenced:
             files = self._files(task)
             with self._archive(key, split) as arrays:
@@ -278,8 +283,21 @@ class Benchmark:
                 )
         return sampled
 
+    def _refuse_packed(self, what: str) -> None:
+        """Raise TaskError if this is only a description in a pack, which has none of ``what``."""
+        if self.packed_digest:
+            raise TaskError(
+                f"The {what} of this benchmark are not in {self._pack}, which has results only. What needs them can be "
+                "seen where the benchmark itself is."
+            )
+
+    @property
+    def _pack(self) -> str:
+        return pack_name(self.folder) or "the pack"
+
     @cached_property
     def _heads(self) -> Checkpoint:
+        self._refuse_packed("zero-shot heads")
         return open_checkpoint(checked_path(self.folder, "heads.safetensors"))
 
     @property
@@ -308,6 +326,8 @@ class Benchmark:
         Raises:
             TaskError: a file is damaged.
         """
+        if self.packed_digest:
+            return self.packed_digest
         digest = hashlib.sha256(checked_path(self.folder, "tasks.json").read_bytes())
         digest.update(self._heads.digest.encode())
         for task in self.tasks:
@@ -318,6 +338,8 @@ class Benchmark:
 
     def describe_misfit(self, checkpoint: Checkpoint) -> str:
         """The reason why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        if self.packed_digest:
+            return f"{self._pack} has only results of this benchmark, not its images."
         if checkpoint.network:  # the title of a network other than CLIP
             return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
@@ -361,7 +383,7 @@ def _parse_task(entry: Mapping[str, Any], folder: Path) -> Task:
         descriptions=tuple(map(str, entry.get("descriptions", ()))),
         source=str(entry.get("source", "")),
         license=str(entry.get("license", "")),
-        has_expert=model_file(folder / "models", key).is_file(),
+        has_expert=bool(entry.get("has_expert")) or model_file(folder / "models", key).is_file(),
         is_referenced=bool(entry.get("referenced", False)),
         splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
     )

@@ -1,7 +1,8 @@
 """Benchmark folders that users can choose in the app, and their keys in links, which do not reveal paths.
 
 A key is "default", "bundled" or "bundled:TEAM" for a bundled benchmark, "own:NAME" for a benchmark that was built in
-the store, or "models:FOLDER/PATH" for one in a folder of $MERGESCOPE_MODELS.
+the store, "models:FOLDER/PATH" for one in a folder of $MERGESCOPE_MODELS, or "pack:DIGEST" for one that an opened pack
+describes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from merging.base import settings
 from merging.base.errors import CheckpointError
 from merging.models import model_references
 from merging.models.model_references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
+from merging.tasks.pack_folders import list_pack_folders
 
 TASKS_FILE, HEADS_FILE = "tasks.json", "heads.safetensors"  # files of every benchmark folder
 TEXT_TOWER = (
@@ -21,6 +23,7 @@ TEXT_TOWER = (
 )
 SERVER = "default"  # the key of the benchmark that the server was started on
 BUNDLED = "bundled"  # the key of the bundled benchmark with its first team of experts
+PACK_PREFIX = "pack:"
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
@@ -64,6 +67,12 @@ def list_built(root: Path) -> dict[str, Path]:
     return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
 
 
+def list_packed(root: Path) -> dict[str, Path]:
+    """{key: folder} of the benchmarks that opened packs describe, without images and heads."""
+    folders = [path for pack in list_pack_folders(root) for path in sorted((pack / BENCHMARKS).glob("*"))]
+    return {f"{PACK_PREFIX}{path.name}": path for path in folders if (path / TASKS_FILE).is_file()}
+
+
 def find_folder(key: str, root: Path) -> Path | None:
     """The benchmark folder of a key; None if there is none."""
     if key == SERVER:
@@ -71,8 +80,8 @@ def find_folder(key: str, root: Path) -> Path | None:
     if key.partition(":")[0] == BUNDLED:
         folder = settings.BUNDLED_TEAMS.get(key.partition(":")[2])
         return folder if folder is not None and is_benchmark(folder) else None
-    if key.startswith(OWN_PREFIX):
-        return list_built(root).get(key)
+    if key.startswith((OWN_PREFIX, PACK_PREFIX)):
+        return (list_built(root) | list_packed(root)).get(key)
     if not key.startswith(MODELS_PREFIX):
         return None
     try:
@@ -86,7 +95,7 @@ def key_of(folder: Path, root: Path) -> str:
     """The key of a folder in links; empty if users cannot choose it."""
     if folder == settings.benchmark_folder():
         return SERVER
-    for key, path in (list_bundled() | list_built(root)).items():
+    for key, path in (list_bundled() | list_built(root) | list_packed(root)).items():
         if path.resolve() == folder.resolve():
             return key
     for name, models_folder in settings.models_folders().items():

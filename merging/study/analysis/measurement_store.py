@@ -18,7 +18,7 @@ from merging.base.files.short_digest import short_digest
 from merging.models.model_references import PRETRAINED, expert_key
 from merging.study.analysis.measurement_registry import Measurement, find_measurement
 from merging.study.analysis.measurement_subject import FOLDER, MeasurementResult, SubjectKind
-from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run, split_run_ids
+from merging.study.runs.run import Run, name_provenance, split_run_ids
 from merging.study.runs.run_store import Store
 from merging.tasks.results import Result, ResultKind, Results
 
@@ -76,7 +76,7 @@ def measurement_results(store: Store) -> Results[StoredMeasurement]:
 
 def _read_measurement(result: Result) -> StoredMeasurement:
     facts = result.facts
-    provenance = THIS_MACHINE if result.is_own else PRECOMPUTED
+    provenance = name_provenance(result)
     return StoredMeasurement(
         facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], result
     )  # fmt: skip

@@ -15,6 +15,7 @@ from merging.study.runs.run import Run
 from merging.study.runs.run_store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
+from merging.tasks.pack_folders import list_libraries
 
 MAX_BENCHMARKS = 2  # in memory at a time
 PreviewerState = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
@@ -53,6 +54,7 @@ def _make_previewer(folder: Path, state: tuple[int, ...], device: str) -> Previe
 def _find_reference(request: Request) -> Recipe | Run | None:
     """The reference of a request: a stored run by its id, a recipe, or None for the pretrained model."""
     if request["run"]:
-        store = Store(Path(request["store"]), libraries=(Path(request["benchmark"]) / "runs",))
+        root = Path(request["store"])
+        store = Store(root, libraries=list_libraries(Path(request["benchmark"]), root))
         return store.get_run(request["run"])
     return Recipe.from_yaml(request["reference"]) if request["reference"] else None

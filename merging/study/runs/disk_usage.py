@@ -19,6 +19,8 @@ KIND_OF_FOLDER = {  # folder of the store -> kind of content
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",
+    "packs": "opened packs",
+    "opened": "opened packs",
     "desks": "files of Mix, for browsers",
     "trials": "trials of measurements that lost their workers",
     LEARNING_FOLDER: "what paused runs have learned so far",

@@ -65,7 +65,7 @@ class Run:
     id: str
     kind: str
     title: str
-    provenance: str  # THIS_MACHINE or PRECOMPUTED
+    provenance: str  # THIS_MACHINE, PRECOMPUTED, or of a pack
     device: str
     seconds: Mapping[str, float]
     created: str | None
@@ -106,7 +106,7 @@ class Run:
             id=facts["id"],
             kind=facts["kind"],
             title=facts["title"],
-            provenance=THIS_MACHINE if result.is_own else PRECOMPUTED,
+            provenance=name_provenance(result),
             device=facts["device"],
             seconds=facts["seconds"],
             created=facts["created"],
@@ -271,6 +271,13 @@ class Run:
     def file(self, name: str) -> Path:
         """The path of one of the files, after checking its hash. Raises StoreError if it is damaged."""
         return self.result.file(name)
+
+
+def name_provenance(result: Result) -> str:
+    """Where a stored result is from: this machine, a library, or a pack, such as "pack results.msc"."""
+    if result.is_own:
+        return THIS_MACHINE
+    return f"pack {result.pack}" if result.pack else PRECOMPUTED
 
 
 def have_same_models(run: Run, other_run: Run) -> bool:

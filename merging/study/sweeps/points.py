@@ -30,7 +30,7 @@ from merging.images.benchmarks.answers import ANSWERS, PREDICTED, pack_numbers, 
 from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.images.benchmarks.paired_scores import Correctness
 from merging.images.benchmarks.referenced_images import Images, select_images
-from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
+from merging.study.runs.run import Run, name_provenance
 from merging.study.runs.run_store import Store
 from merging.study.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
 from merging.tasks.results import Result, ResultKind, Results
@@ -148,7 +148,7 @@ class Point:
     name: str
     table: Table
     device: str
-    provenance: str  # THIS_MACHINE or PRECOMPUTED
+    provenance: str  # as that of a run
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -262,7 +262,7 @@ def _read_point(result: Result) -> Point | None:
     if facts["name"] != result.path.name:
         return None
     optional_facts = {name: facts.get(name, {}) for name in ("notes", "versions")}
-    provenance = THIS_MACHINE if result.is_own else PRECOMPUTED
+    provenance = name_provenance(result)
     table: Table = result.columns(SCORES)
     program = str(facts.get(PROGRAM, ""))
     if program or "metric" in table:  # scores that a program printed; those of the benchmark have no metrics

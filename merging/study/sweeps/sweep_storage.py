@@ -15,6 +15,7 @@ from merging.base.files.records import write_text
 from merging.base.files.short_digest import SHORT_DIGEST
 from merging.study.runs.run_store import Store
 from merging.study.sweeps.sweep import AXIS_KINDS, Sweep
+from merging.tasks.pack_folders import pack_name
 
 FOLDER, SEAL = "sweeps", "# sha256: "
 
@@ -107,6 +108,18 @@ def _list_folder(folder: Path, store: Store) -> dict[str, Sweep]:
 def is_own(store: Store, sweep_id: str) -> bool:
     """Whether the sweep can be renamed and deleted."""
     return _path(store, sweep_id).is_file()
+
+
+def find_pack(store: Store, sweep_id: str) -> str:
+    """The name of the pack that a stored sweep is from; empty for others."""
+    path = find_file(store, sweep_id)
+    return pack_name(path) if path else ""
+
+
+def find_file(store: Store, sweep_id: str) -> Path | None:
+    """The file of a stored sweep, the own one first; None if there is none."""
+    paths = (folder / _path(store, sweep_id).name for folder in _folders(store))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def delete_sweep(store: Store, sweep_id: str) -> None:

@@ -1,0 +1,1 @@
+"""Packs: files with stored results but without weights, which any Mergescope opens read-only."""
