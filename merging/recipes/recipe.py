@@ -227,7 +227,7 @@ class Recipe:
 
     @cached_property
     def chain_digest(self) -> str:
-        """SHA-256 of the chain with every parameter and every method's version, without references to models."""
+        """SHA-256 of the chain with every parameter, every method's version and the sources of those of one's own."""
         return self._digest([step.to_plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
@@ -235,6 +235,8 @@ class Recipe:
         settings: list[Any] = [self.exemplars.values()] if self.exemplars else []
         settings += [{"adapt": self.adapt.to_plain()}] if self.adapt else []
         settings += [{"test_data": self.test_data.values()}] if self.test_data else []
+        sources = [[one.role, one.key, one.source_digest] for one, _ in self.stages if one.source_digest]
+        settings += [{"sources": sources}] if sources else []
         return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *settings]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
