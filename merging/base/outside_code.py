@@ -75,7 +75,7 @@ def package_digest(module: str) -> str:
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
     files = [(path, path.relative_to(folder)) for folder in folders for path in sorted(folder.rglob("*.py"))]
     if not folders and spec.origin:
-        files = [(Path(spec.origin), Path(spec.origin).name)]
+        files = [(Path(spec.origin), Path(Path(spec.origin).name))]
     digest = hashlib.sha256()
     for path, name in files:
         digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""Where a method comes from that is not part of this program, with the digest of its source, which is in ids of runs."""
+"""Where a method of one's own comes from, with the digest of its source, which is in the ids of its runs."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def _list_functions(method: Any) -> Iterator[FunctionType]:
             continue
         found.append(function)
         named = (function.__globals__.get(name) for name in _list_names(function.__code__))
-        waiting += [
-            one for one in named if isinstance(one, FunctionType) and one.__globals__ is function.__globals__
-        ]
+        waiting += [one for one in named if isinstance(one, FunctionType) and one.__globals__ is function.__globals__]
     yield from found
 
 

@@ -104,16 +104,16 @@ def load_file(path: Path) -> list[Method]:
 
 def _load_file(path: Path) -> _LoadedFile:
     """What becomes of a file; nothing changes if it is loaded already."""
+    unread: Problem | None = None
+    source, found = b"", Found()
     try:
         source = path.read_bytes()
     except OSError as error:
-        source, unread = b"", Problem(str(path), f"it cannot be read: {error.strerror}.")
-    else:
-        unread = None
+        unread = Problem(str(path), f"it cannot be read: {error.strerror}.")
     digest, known = hashlib.sha256(source).hexdigest(), _state.files.get(path)
     if known is not None and known.digest == digest and unread is None:
         return known
-    loaded, found = _LoadedFile(digest, problem=unread), []
+    loaded = _LoadedFile(digest, problem=unread)
     if unread is None:
         try:
             found = _execute(path, source, digest)

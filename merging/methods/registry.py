@@ -37,7 +37,7 @@ def list_methods() -> tuple[Method, ...]:
     """Every registered method: edits, then merges, then adapts, each sorted by key."""
     _load_all()
     order = {"edit": 0, "merge": 1, "adapt": 2}
-    return tuple(sorted(tuple(REGISTERED.values()), key=lambda method: (order[method.role], method.key)))
+    return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
 def find_method(role: str, key: str) -> Method:

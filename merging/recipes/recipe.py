@@ -149,6 +149,10 @@ class Recipe:
             if files and key not in self.data_files.to_plain():
                 raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
+    def refuse_elsewhere(self) -> None:
+        """Raise RecipeError if another process cannot compute the recipe, because a notebook registered a method."""
+        chain_rules.refuse_elsewhere([method for method, _ in self.stages])
+
     @classmethod
     def from_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
         """The shortest chain with a method at its defaults: a merge alone, or the method with ``DEFAULT_MERGE``."""

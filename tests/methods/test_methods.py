@@ -180,7 +180,8 @@ def test_what_lwptv_masks_stays_pretrained_bit_for_bit(key, granularity):
     base = {name: value.clone() for name, value in base.items()}
     for value in base.values():
         value.view(-1)[0] = -0.0
-    data, params = common_checks.data(registry.find_merge(key), experts), common_checks.short_params(registry.find_merge(key))
+    method = registry.find_merge(key)
+    data, params = common_checks.data(method, experts), common_checks.short_params(method)
     edits = [("lwptv", {"prune_ratio": 0.8, "granularity": granularity})]
     result = merging.merge(tiny.checkpoint(base), experts, key, params, edits=edits, device="cpu", **data)
     vectors = {n: torch.stack([e[n] - base[n] for e in experts.values()]) for n in base}

@@ -10,7 +10,7 @@ import torch
 
 import merging
 from merging.base import outside_code
-from merging.base.errors import MethodError, UnknownMethodError
+from merging.base.errors import MethodError, RecipeError, UnknownMethodError
 from merging.methods import own_methods, registry
 from merging.methods.method import ORIGINS, REGISTERED, Citation, Merge, register
 from merging.recipes.recipe import Recipe
@@ -287,6 +287,14 @@ def test_a_session_may_register_a_method_again():
     assert registry.find_merge("my_session").origin.kind == "session"
     with pytest.raises(MethodError, match="two merges have the key 'ties'"):
         register(registry.find_merge("ties"))
+
+
+def test_other_processes_cannot_have_what_a_session_registers(folder):
+    (folder / "halves.py").write_text(HALVES)
+    register(own_merge(1.0))
+    with pytest.raises(RecipeError, match=r"'my_session' is registered in this session only.*MERGESCOPE_METHODS"):
+        Recipe.build("my_session").refuse_elsewhere()
+    Recipe.build("my_halves", edits=["lwptv"]).refuse_elsewhere()
 
 
 NOTEBOOK = """

@@ -27,8 +27,8 @@ from merging.study.method_checks.trial_merges import states_of as states
 from merging.study.method_checks.trial_merges import without_labels as unlabeled
 
 __all__ = [
-    "CHECKS", "EXCUSED", "MappingCheckpoint", "State", "assert_close", "data", "family", "family_of", "labeled_exemplars",
-    "layer_inputs", "merge", "recipe", "short_params", "states", "unlabeled",
+    "CHECKS", "EXCUSED", "MappingCheckpoint", "State", "assert_close", "data", "family", "family_of",
+    "labeled_exemplars", "layer_inputs", "merge", "recipe", "short_params", "states", "unlabeled",
 ]  # fmt: skip
 
 EXCUSED: dict[tuple[str, str], str] = {

@@ -20,8 +20,7 @@ from torch import Tensor
 from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import MappingCheckpoint
-from merging.study.method_checks.tiny_team import TinyTower
-from merging.study.method_checks.tiny_team import make_expert as expert
+from merging.study.method_checks.tiny_team import TinyTower, make_expert
 
 WIDTH, LAYERS, PATCH, SIZE, EMBED = 16, 2, 8, 16, 8
 TOKENS = 1 + (SIZE // PATCH) ** 2
@@ -41,13 +40,18 @@ def tower() -> TinyTower:
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """open_clip's names and shapes of the visual tower."""
-    return tower().shapes()
+    """open_clip's names and shapes of the visual tower; tests may change the number of tokens alone."""
+    return tower().shapes() | {"visual.positional_embedding": (TOKENS, WIDTH)}
 
 
 def pretrained(seed: int = 0) -> StateDict:
     """Random weights of the size that such a tower has."""
     return tower().make_pretrained(seed)
+
+
+def expert(base: StateDict, seed: int, size: float = 0.1) -> StateDict:
+    """The pretrained model moved in a random direction, more in some tensors than in others."""
+    return make_expert(base, seed, size)
 
 
 def family(experts: tuple[str, ...] = EXPERTS, seed: int = 0) -> tuple[StateDict, dict[str, StateDict]]:

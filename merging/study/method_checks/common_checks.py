@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -140,8 +141,9 @@ def bad_parameters_are_refused(method: Method, device: str = "cpu") -> None:
     for name, bound in method.params.bounds().items():
         require(bound.label and bound.help, f"{name} has no label or help.")
         for value in bad_values(bound):
-            expected = rf"{method.key}\.{name} must be "
-            _require_refusal(ParameterError, expected, lambda name=name, value=value: method.params.build({name: value}))
+            _require_refusal(
+                ParameterError, rf"{method.key}\.{name} must be ", partial(method.params.build, {name: value})
+            )
     _require_refusal(ParameterError, "no parameter 'sclaing'", lambda: method.params.build({"sclaing": 1.0}))
 
 

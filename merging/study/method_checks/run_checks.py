@@ -11,6 +11,7 @@ from merging.base.errors import Cancelled, MergingError, ParameterError
 from merging.base.outside_code import OUR_FOLDER
 from merging.base.text import did_you_mean, printable
 from merging.methods.method import Method
+from merging.methods.origins import OriginKind
 from merging.study.method_checks.common_checks import CHECKS, Check
 from merging.study.method_checks.trial_merges import CheckFailedError
 from merging.tasks.context import QUIET, Context
@@ -58,12 +59,14 @@ def _find_reason(check: Check, method: Method, device: str) -> str:
         return printable(str(error), MAX_REASON)
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        own = [one for one in frames if not Path(one.filename).is_relative_to(OUR_FOLDER) and _is_of(one.filename, method)]
+        own = [frame for frame in frames if _is_of(frame.filename, method)]
         where = f"{Path(own[-1].filename).name}, line {own[-1].lineno}: " if own else ""
         return printable(f"{where}{type(error).__name__}: {error}", MAX_REASON)
     return ""
 
 
 def _is_of(file: str, method: Method) -> bool:
-    """Whether a file is the one that a method came from; any file for a method from elsewhere."""
-    return method.origin is None or method.origin.place == file or not Path(method.origin.place).suffix
+    """Whether a file is the one of a method; of a method from a package, any file that is not ours."""
+    origin = method.origin
+    is_single = origin is not None and origin.kind is OriginKind.FILE
+    return file == origin.place if is_single and origin else not Path(file).is_relative_to(OUR_FOLDER)
