@@ -229,7 +229,7 @@ class Adapt(Method):
 M = TypeVar("M", bound=Method)
 
 KEY_PATTERN = re.compile("[a-z][a-z0-9_]{0,39}")
-MARKUP = re.compile(r"[*_`\[\]<>$\\{}~|#:\x00-\x1f\x7f]")  # characters that mean something in Markdown
+MARKUP = re.compile(r"[*_`\[\]<>$\\{}~|#:@\x00-\x1f\x7f]|www\.")  # characters that mean something in Markdown
 FOLDERS = {"edit": "edits", "merge": "merges", "adapt": "adapts"}  # of this program's methods, by role
 # Earlier keys of released methods, which are still found.
 ALIASES = {"weight_average": "weight_averaging"}
@@ -277,7 +277,7 @@ def find_problem(method: Any, module: str = "") -> str:
             f"the key {method.key!r} is that of an existing {taken[0]}{taken[1]}")  # fmt: skip
     if not (isinstance(method.params, type) and issubclass(method.params, Params)):
         return f"params of {method.key!r} must be a subclass of Params"
-    return _find_wrong_field(method) or _find_wrong_parameter(method)
+    return _find_wrong_field(method) or _find_wrong_parameter(method) or _find_failing_fact(method)
 
 
 def find_owner(key: str, module: str) -> tuple[str, str] | None:
@@ -328,6 +328,31 @@ def _find_wrong_parameter(method: Method) -> str:
             return f"label and choices of {method.key}.{name} must be plain words, without signs of Markdown"
         if "$" in bound.symbol:
             return f"the symbol of {method.key}.{name} must be LaTeX without dollar signs"
+    return ""
+
+
+def _find_failing_fact(method: Method) -> str:
+    """Why a function that describes the method fails at its defaults, which pages call; empty if none does."""
+    from merging.base.numerics.flops import LinearMap
+
+    params, matrix = method.params(), LinearMap(2, 4, 4)
+    calls: dict[str, Callable[[], Any]] = {
+        "needs_when": lambda: method.needs_for(params),
+        "survey_when": lambda: method.surveys(params),
+        "elementwise": lambda: method.is_elementwise(params),
+        "algebra": lambda: float(method.algebra(params, matrix)),
+        "refuses": lambda: method.refuses(params, ()),
+        "starts_from": lambda: method.starts_from(params),
+        "learn_reads": lambda: int(method.learn_reads(params, 2)),
+        "count_images_processed": lambda: int(method.count_images_processed(params, [4, 4])),
+    }
+    for name, call in calls.items():
+        try:
+            value = call()
+        except Exception as error:
+            return f"{name} of {method.key!r} fails at its defaults with {type(error).__name__}: {error}"
+        if name == "refuses" and value:
+            return f"{method.key!r} refuses its own defaults: {value}"
     return ""
 
 

@@ -40,6 +40,12 @@ def list_methods() -> tuple[Method, ...]:
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
+def reload_methods() -> None:
+    """Load the methods of others that are new or changed since they were loaded; those that are gone are left out."""
+    _load_all()
+    own_methods.reload()
+
+
 def find_method(role: str, key: str) -> Method:
     """The method of a role ("edit", "merge", "adapt") with this key; raises UnknownMethodError with the nearest key."""
     current_key = ALIASES.get(key, key)

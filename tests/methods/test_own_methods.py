@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
+import own_code
 import pytest
 import torch
+from own_code import HALVES
 
 import merging
 from merging.base import outside_code
 from merging.base.errors import MethodError, RecipeError, UnknownMethodError
 from merging.methods import own_methods, registry
-from merging.methods.method import ORIGINS, REGISTERED, Citation, Merge, register
+from merging.methods.method import Citation, Merge, register
 from merging.recipes.recipe import Recipe
 
-HALVES = '''
-"""Adds a share of the task vectors' mean."""
-
-from dataclasses import dataclass
-
-from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params, fraction
-
-
-@dataclass(frozen=True, kw_only=True)
-class HalvesParams(Params):
-    share: float = fraction(0.5, label="Share", help="Share of the mean.")
-
-
-def halves(slot, params, statistics):
-    return params.share * slot.task_vectors.mean(dim=0)
-
-
-HALVES = Merge(
-    key="my_halves", title="My Halves", summary="Adds a share of the mean.", formula="x", params=HalvesParams,
-    cite=Citation(key="you", authors="You", title="Halves", venue="Unpublished", year=2026), run=halves,
-)
-register(HALVES)
-'''
 BROKEN = {
     "syntax": ("def halves(:\n", ", line 1: it is not valid Python"),
     "import": ("\n\nimport nothing_of_that_name\n", "line 3: ModuleNotFoundError: No module named"),
@@ -58,26 +37,17 @@ BROKEN = {
     "default": (HALVES.replace("fraction(0.5", "fraction(1.5"), "the parameters of 'my_halves' must be fields"),
     "plain field": (HALVES.replace("    share", "    other: int = 1\n    share"), "the parameters of 'my_halves'"),
     "run": (HALVES.replace("run=halves", "run=3"), "run of 'my_halves' must be a function"),
+    "address": (HALVES.replace("My Halves", "www.halves.org"), "must be plain words"),
+    "algebra": (HALVES.replace("run=halves", "run=halves, algebra=lambda params: 1"), "algebra of 'my_halves' fails"),
     "second": (HALVES + HALVES.replace('title="My', 'title="Other'), "two merges have the key 'my_halves'"),
 }
 
 
-merging.list_methods()  # ours
-
-
 @pytest.fixture(autouse=True)
-def nothing_loaded(monkeypatch):
+def nothing_loaded():
     """No methods of others before and after a test."""
-    methods, origins = dict(REGISTERED), dict(ORIGINS)
-    monkeypatch.setattr(own_methods, "_state", own_methods._State())
-    registry._load_all.cache_clear()
-    outside_code.forget_entry_points()
-    yield
-    for table, before in ((REGISTERED, methods), (ORIGINS, origins)):
-        table.clear()
-        table.update(before)
-    registry._load_all.cache_clear()
-    outside_code.forget_entry_points()
+    with own_code.nothing_loaded():
+        yield
 
 
 @pytest.fixture
@@ -91,22 +61,9 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Makes an installed package with one module and entry points in our groups."""
-
-    def make(source, entries="halves = lab_merges:HALVES", group=outside_code.METHODS, name="lab_merges"):
-        site = tmp_path / "site"
-        info = site / f"{name}-1.2.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.2\n")
-        (info / "entry_points.txt").write_text(f"[{group}]\n{entries}\n")
-        (site / f"{name}.py").write_text(source)
-        monkeypatch.syspath_prepend(site)
-        outside_code.forget_entry_points()
-        return site / f"{name}.py"
-
-    yield make
-    for name in ("lab_merges", "lab_more"):
-        sys.modules.pop(name, None)
+    """Makes an installed package with one module and entry points in a group of ours."""
+    yield partial(own_code.install, tmp_path / "site", monkeypatch)
+    own_code.forget_modules()
 
 
 def problems():
