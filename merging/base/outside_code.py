@@ -27,7 +27,7 @@ OUR_FOLDER = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The reason why something of somebody else is not there, with the file or package, and the line (0: unknown)."""
+    """The reason why something outside this program was not loaded, with the file or package, and the line (0: unknown)."""
 
     place: str
     reason: str

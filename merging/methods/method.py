@@ -137,12 +137,12 @@ class Method:
 
     @property
     def origin(self) -> Origin | None:
-        """Where a method of one's own comes from; None for a method of this program."""
+        """Where an own method comes from; None for a method of this program."""
         return ORIGINS.get((self.role, self.key))
 
     @property
     def source_digest(self) -> str:
-        """The digest of the source of a method of one's own; empty for a method of this program."""
+        """The digest of the source of an own method; empty for a method of this program."""
         return self.origin.digest if self.origin else ""
 
     def surveys(self, params: Params) -> bool:

@@ -1,4 +1,4 @@
-"""Where a method of one's own comes from, with the digest of its source, which is in the ids of its runs."""
+"""Where own methods come from, with the digests of their sources, which are in the ids of their runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class OriginKind(StrEnum):
-    """The doors through which a method of one's own comes in."""
+    """The ways in which an own method comes in."""
 
     FILE = "file"  # of $MERGESCOPE_METHODS
     PACKAGE = "package"  # with an entry point

@@ -231,7 +231,7 @@ class Recipe:
 
     @cached_property
     def chain_digest(self) -> str:
-        """SHA-256 of the chain with every parameter, every method's version and the sources of those of one's own."""
+        """SHA-256 of the chain with every parameter, every method's version and the sources of own methods."""
         return self._digest([step.to_plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:

@@ -206,7 +206,8 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
             is_valid &= draw_step_controls(step, edits[step.key], current, experts)
     st.selectbox(
         "Add an edit", list(edits), None, key="new_edit",
-        format_func=lambda key: page_text.title_with_owner(edits[key]), on_change=_add_edit, args=(current,), placeholder="Add an edit to the chain", label_visibility="collapsed",
+        format_func=lambda key: page_text.title_with_owner(edits[key]), on_change=_add_edit, args=(current,),
+        placeholder="Add an edit to the chain", label_visibility="collapsed",
     )  # fmt: skip
     with st.container(border=True):
         keys, merge = list(merges), current.merge

@@ -1,4 +1,4 @@
-"""The command ``methods``: lists methods, and checks one of one's own."""
+"""The command ``methods``: lists methods, and checks your own."""
 
 from __future__ import annotations
 
