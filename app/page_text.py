@@ -40,6 +40,7 @@ TEST_DATA_WORDS = {  # origin of test data -> words
     "reporting": "† the scored images, as the papers do",
     "exemplars": "training images",
 }
+OWN_METHOD = "own method"  # the mark of a method that is not part of this program
 MINUS = "\N{MINUS SIGN}"
 # Titles in stored files, whose digests must not change.
 TITLE_CORRECTIONS = {"Handwriting digits": "Handwritten digits"}
@@ -120,6 +121,11 @@ def value_in_words(value: Any) -> str:
 def method_title(key: str) -> str:
     """The title of the method with that key; the key itself if no method has it."""
     return next((method.title for method in registry.list_methods() if method.key == key), key)
+
+
+def title_with_owner(method: Method) -> str:
+    """The title of a method, with a mark if it is not ours."""
+    return f"{method.title} ({OWN_METHOD})" if method.origin else method.title
 
 
 def needs_words(method: Method) -> str:

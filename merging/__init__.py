@@ -1,7 +1,7 @@
 """Merge fine-tuned CLIP vision experts and measure the effects of the merge.
 
 The public API is small. ``list_methods()`` lists the registered methods. ``merge()`` runs a chain of edits and one
-merge. ``load_modules()`` opens the modules that an adapt put on top of a merged model. ``preview()`` estimates the
+merge; ``register()`` adds a method of yours. ``load_modules()`` opens the modules that an adapt put on top of a merged model. ``preview()`` estimates the
 scores of a recipe. ``describe()`` lists the tensors of a model. ``capture()`` and ``gradient_means()`` pass data
 through any torch module. Importing this package is cheap: the first call that needs torch loads it.
 """
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from merging.engine.run import MergeResult
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.images.exemplars import TaskExemplars
-    from merging.methods.method import Method
+    from merging.methods.method import Citation, Edit, Merge, Method, register
     from merging.models.checkpoint import Checkpoint
     from merging.models.formats.model_sources import Source
     from merging.recipes.recipe import Recipe
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from merging.study.runs.opened_recipe import OpenedRecipe
     from merging.study.runs.run import Run
 __all__ = [
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
-    "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate", "save_gradients",
-    "save_layer_inputs",
+    "Citation", "Edit", "Merge", "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__",
+    "capture", "describe", "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate", "register",
+    "save_gradients", "save_layer_inputs",
 ]  # fmt: skip
 
 
@@ -284,6 +284,9 @@ def _open(
 
 # Public names that load on first use -> the modules that define them.
 DEFINED_IN = {
+    "Citation": "merging.methods.method",
+    "Edit": "merging.methods.method",
+    "Merge": "merging.methods.method",
     "MergeResult": "merging.engine.run",
     "Modules": "merging.engine.modules.modules",
     "Preview": "merging.study.previews.preview",
@@ -291,6 +294,7 @@ DEFINED_IN = {
     "TaskExemplars": "merging.images.exemplars",
     "capture": "merging.engine.capture.capture",
     "gradient_means": "merging.engine.capture.gradient_means",
+    "register": "merging.methods.method",
     "save_gradients": "merging.engine.capture.data_files",
     "save_layer_inputs": "merging.engine.capture.data_files",
 }

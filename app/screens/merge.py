@@ -36,7 +36,7 @@ def draw_formulas(recipe: Recipe) -> None:
     """The formulas of the chain, with the chosen values."""
     for method, step in recipe.stages:
         formula, without_symbol = fill_formula(method.formula, step.params.bounds(), step.params.values())
-        st.markdown(f"**{method.title}**: {method.summary}")
+        st.markdown(f"**{page_text.title_with_owner(method)}**: {page_text.safe_text(method.summary, 600)}")
         st.latex(formula)
         if without_symbol:
             st.caption("Not in the formula: " + ", ".join(page_text.safe_text(words) for words in without_symbol) + ".")
@@ -128,7 +128,7 @@ def draw_right_side(draft: Draft, references: Mapping[str, str], stored: Sequenc
     draw_recipe_files(recipe)
 
 
-registry.list_methods()  # loads torch, after the heading is on the page
+registry.reload_methods()  # loads torch, after the heading is on the page
 models = recipe_builder.choose_models()
 experts = dict(models.experts)
 stored = page_data.stored_runs()

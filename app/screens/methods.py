@@ -14,10 +14,11 @@ from app.views.methods import method_costs, method_facts, other_networks
 from app.views.methods.method_card import draw_card
 from app.widgets import page_parts
 from merging.base.text import did_you_mean
-from merging.methods import registry
+from merging.methods import own_methods, registry
 from merging.methods.method import Method, Needs
 from merging.recipes.recipe import DEFAULT_MERGE
 
+MAX_PROBLEMS = 10  # that are listed
 PICKER_KEY = "methods_{}"  # the picker of a role's methods
 
 
@@ -37,7 +38,7 @@ def pick_methods(methods: Sequence[Method]) -> list[Method]:
 
 def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
     """The methods by role; a click opens a card."""
-    titles = {method.key: method.title for method in matching}
+    titles = {method.key: page_text.title_with_owner(method) for method in matching}
     for role, (title, meaning) in method_facts.ROLES.items():
         if keys := [method.key for method in matching if method.role == role]:
             widget = PICKER_KEY.format(role)
@@ -46,6 +47,14 @@ def draw_method_pickers(matching: Sequence[Method], chosen: str) -> None:
                 f"**{title}**: {meaning}", keys, format_func=titles.get, key=widget,
                 on_change=view_state.pick_available_from, args=(address.METHOD, widget),
             )  # fmt: skip
+
+
+def draw_problems() -> None:
+    """Name the methods of others that could not be loaded, each with the reason."""
+    if problems := own_methods.list_problems():
+        lines = [f"- {page_text.safe_text(problem, 600)}" for problem in problems[:MAX_PROBLEMS]]
+        lines += [f"- and {len(problems) - MAX_PROBLEMS} more"] if len(problems) > MAX_PROBLEMS else []
+        st.warning("\n".join(["Not loaded:", "", *lines]), icon=":material/extension_off:")
 
 
 def draw_glossary() -> None:
@@ -66,6 +75,7 @@ page_parts.draw_heading(
 glossary_first = page_words.is_opened_for_word()
 if glossary_first:
     draw_glossary()
+registry.reload_methods()
 methods = registry.list_methods()  # loads torch, after the heading is on the page
 stored = page_data.stored_runs()
 runs = page_data.scored_runs(stored)
@@ -74,6 +84,7 @@ chosen, missing = view_state.resolve_available(address.METHOD, keys, DEFAULT_MER
 if missing:
     hint = page_text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{page_text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
+draw_problems()
 network = recipes.open_network_name()
 matching = pick_methods(methods)
 beyond_clip = other_networks.is_shown(network, stored)

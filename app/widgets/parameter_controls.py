@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.page_text import value_in_words
+from app.page_text import safe_text, value_in_words
 from app.session import view_state
 from merging.base.errors import ParameterError
 from merging.methods.factor_rules import MAX_FACTOR, ROLES, SECTIONS, SELECTOR_PREFIXES, FactorRule
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_BUTTON_CHOICES = 4  # choices that are shown as buttons side by side; more are in a menu
 # Pixels of each column; together they fill the page's column of controls.
 COLUMN_WIDTHS = {"factor": 52, "blocks": 98, "roles": 84, "tensors": 92, "experts": 92}
+MAX_HELP = 800  # characters of a help text
 MAX_SLIDER_STEPS = 400  # a slider with more steps cannot be set exactly
 
 
@@ -68,7 +69,7 @@ def _draw_widget(bound: Bound, value: Any, key: str, experts: Sequence[str], tit
     if not bound.optional:
         return _draw_plain_widget(bound, value, key, titles)
     words = f": {bound.unset}" if bound.unset else ""
-    label, help_text = f"{bound.label}, automatic", f"Unset{words}. {bound.help}"
+    label, help_text = f"{bound.label}, automatic", safe_text(f"Unset{words}. {bound.help}", MAX_HELP)
     if st.toggle(label, value is None, key=f"{key}.unset", help=help_text):
         return None
     low = bound.low if math.isfinite(bound.low) and not bound.open_low else bound.low + (bound.step or 0.01)
@@ -77,18 +78,19 @@ def _draw_widget(bound: Bound, value: Any, key: str, experts: Sequence[str], tit
 
 def _draw_plain_widget(bound: Bound, value: Any, key: str, titles: Mapping[str, str]) -> Any:
     if bound.kind == "flag":
-        return st.toggle(bound.label, value, key=key, help=bound.help)
+        return st.toggle(bound.label, value, key=key, help=safe_text(bound.help, MAX_HELP))
     if bound.kind == "choice":
         choice_value = value if value in bound.choices else bound.default
         options: dict[str, Any] = {
-            "key": key, "help": bound.help, "format_func": lambda choice: titles.get(choice) or value_in_words(choice),
+            "key": key, "help": safe_text(bound.help, MAX_HELP),
+            "format_func": lambda choice: titles.get(choice) or value_in_words(choice),
         }  # fmt: skip
         if len(bound.choices) <= MAX_BUTTON_CHOICES:
             return st.segmented_control(bound.label, bound.choices, default=choice_value, required=True, **options)
         return st.selectbox(bound.label, bound.choices, bound.choices.index(choice_value), **options)
     number = int if bound.kind == "integer" else float
     value = number(value)
-    label, help_text = _label(bound), f"{bound.help} Takes {bound.describe()}."
+    label, help_text = _label(bound), safe_text(f"{bound.help} Takes {bound.describe()}.", MAX_HELP)
     if slider_range := _slider_range(bound, st.session_state.get(key, value)):
         low, high, step = (number(limit) for limit in slider_range)
         return st.slider(label, low, high, value, step, _number_format(bound, step), key=key, help=help_text)
@@ -120,7 +122,7 @@ def _draw_table(bound: Bound, rules: Sequence[FactorRule], key: str, experts: Se
         table.insert(0, "factor", pd.Series([rule.factor for rule in rules], dtype=float))
         st.session_state[start_key] = table
     table = st.session_state[start_key]
-    st.markdown(bound.label, help=f"{bound.help} Takes {bound.describe()}.")
+    st.markdown(bound.label, help=safe_text(f"{bound.help} Takes {bound.describe()}.", MAX_HELP))
     edited = st.data_editor(
         table,
         key=key,

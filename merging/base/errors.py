@@ -3,6 +3,7 @@
 MergingError
 ├── ParameterError          a value outside its bounds, an unknown parameter            (also ValueError)
 ├── UnknownMethodError      no method has that key; the message names the nearest one   (also KeyError)
+├── MethodError             a method of the user's own that cannot be registered        (also ValueError)
 ├── RecipeError             a recipe that cannot be read, or whose chain is invalid
 ├── NeedsError              a method needs data that the call does not provide
 ├── CheckpointError         a file or mapping that is not a usable checkpoint
@@ -52,6 +53,10 @@ class UnknownMethodError(MergingError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0])
+
+
+class MethodError(MergingError, ValueError):
+    """A method of the user's own cannot be registered."""
 
 
 class RecipeError(MergingError, ValueError):

@@ -10,7 +10,10 @@ import click
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "app": ("merging.cli.app_commands:app", "Open the app on this machine."),
     "serve": ("merging.cli.app_commands:serve", "Serve the app to others; the environment has all settings."),
-    "methods": ("merging.cli.commands.methods:methods", "List every edit, merge and adapt with its parameters."),
+    "methods": (
+        "merging.cli.commands.methods:methods",
+        "List every edit, merge and adapt with its parameters, or check a method of your own.",
+    ),
     "run": ("merging.cli.commands.run:run", "Run recipe files into the store, such as those from the app."),
     "merge": ("merging.cli.commands.merge:merge", "Merge checkpoints and export the model."),
     "export": ("merging.cli.commands.export:export", "Export the model of a stored run as a folder."),

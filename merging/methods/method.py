@@ -8,12 +8,19 @@ state dict: the engine passes it one ``Slot`` at a time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from merging.base.errors import MethodError
 from merging.methods.adapted_network import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
+from merging.methods.origins import ORIGINS, Origin, OriginKind, describe_session
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, ResultBeforeCount, Slot, SlotStream, Survey
 from merging.models.families import LINEAR_MAPS, Parameter, Role
@@ -130,6 +137,16 @@ class Method:
         """Whether the method learns on images with these parameters."""
         return self.learn is not None and self.needs_for(params) != Needs.NOTHING
 
+    @property
+    def origin(self) -> Origin | None:
+        """Where an own method comes from; None for a method of this program."""
+        return ORIGINS.get((self.role, self.key))
+
+    @property
+    def source_digest(self) -> str:
+        """The digest of the source of an own method; empty for a method of this program."""
+        return self.origin.digest if self.origin else ""
+
     def surveys(self, params: Params) -> bool:
         """Whether these parameters need a survey, a pass over all tensors before the merge."""
         return self.survey is not None and self.survey_when(params)
@@ -213,14 +230,155 @@ class Adapt(Method):
 
 M = TypeVar("M", bound=Method)
 
+KEY_PATTERN = re.compile("[a-z][a-z0-9_]{0,39}")
+MARKUP = re.compile(r"[*_`\[\]<>$\\{}~|#:@\x00-\x1f\x7f]|www\.")  # characters that mean something in Markdown
+FOLDERS = {"edit": "edits", "merge": "merges", "adapt": "adapts"}  # of this program's methods, by role
+# Earlier keys of released methods, which are still found.
+ALIASES = {"weight_average": "weight_averaging"}
+OUR_MODULES = "merging.methods."  # the beginning of the names of this program's modules of methods
 REGISTERED: dict[tuple[str, str], Method] = {}
+_collected: ContextVar[list[tuple[Method, int]] | None] = ContextVar("collected", default=None)
 
 
 def register(method: M) -> M:
-    """Register a method and return it; every method file ends with this call. Raises ValueError if the key is taken."""
-    entry = (method.role, method.key)
-    if entry in REGISTERED:
-        raise ValueError(f"two {method.role}s have the key {method.key!r}")
-    method.params.owner = method.key if method.params is not NoParams else ""
-    REGISTERED[entry] = method
+    """Register a method and return it; every method file ends with this call.
+
+    A notebook may register a method again, which replaces it. A file of the user's folder is registered as a whole,
+    after it was read without an error.
+
+    Raises:
+        MethodError: the key is taken, or a field is wrong.
+    """
+    caller = sys._getframe(1)
+    module = str(caller.f_globals.get("__name__", ""))
+    collected = _collected.get()
+    if module.startswith(OUR_MODULES):
+        if (method.role, method.key) in REGISTERED:
+            raise MethodError(f"two {method.role}s have the key {method.key!r}.")
+        add_method(method, None)
+    elif collected is not None:
+        collected.append((method, caller.f_lineno))
+    else:
+        if problem := find_problem(method, module):
+            raise MethodError(f"{problem}.")
+        add_method(method, describe_session(method, caller))
     return method
+
+
+def find_problem(method: Any, module: str = "") -> str:
+    """Why something that is not ours cannot be registered, in a sentence without its end's full stop; empty if it can.
+
+    ``module`` is the module that registers it; a session may register a method again.
+    """
+    if not isinstance(method, Edit | Merge | Adapt):
+        return f"register takes an Edit, a Merge or an Adapt, not {type(method).__name__}"
+    if not isinstance(method.key, str) or not KEY_PATTERN.fullmatch(method.key):
+        return f"the key {method.key!r} must be lower-case letters, digits and underscores, at most 40, a letter first"
+    if taken := find_owner(method.key, module):
+        return f"two {taken[0]}s have the key {method.key!r}" if taken[0] == method.role else (
+            f"the key {method.key!r} is that of an existing {taken[0]}{taken[1]}")  # fmt: skip
+    if not (isinstance(method.params, type) and issubclass(method.params, Params)):
+        return f"params of {method.key!r} must be a subclass of Params"
+    return _find_wrong_field(method) or _find_wrong_parameter(method) or _find_failing_fact(method)
+
+
+def find_owner(key: str, module: str) -> tuple[str, str] | None:
+    """The role of the method that has a key already, and where it comes from, in words; None if the key is free.
+
+    What ``module`` registered itself in this session does not count.
+    """
+    for role, folder in FOLDERS.items():
+        if key in ALIASES or (Path(__file__).parent / folder / f"{key}.py").is_file():
+            return role, ""
+        if (role, key) in REGISTERED:
+            origin = ORIGINS.get((role, key))
+            if origin is None or origin.kind is not OriginKind.SESSION or origin.module != module:
+                return role, f" ({origin})" if origin else ""
+    return None
+
+
+def _find_wrong_field(method: Method) -> str:
+    """Why a field's value cannot be one; empty if all can."""
+    texts = {"title": 60, "summary": 600, "formula": 2000, "variant": 1000, "loss": 200}
+    for name, limit in texts.items():
+        value = getattr(method, name)
+        if not isinstance(value, str) or len(value) > limit or (not value and name in ("title", "summary")):
+            return f"{name} of {method.key!r} must be a text of at most {limit} characters"
+    if not isinstance(method.cite, Citation) or not isinstance(method.needs, Needs):
+        return f"cite of {method.key!r} must be a Citation, and needs one of Needs"
+    if MARKUP.search(method.title):
+        return f"the title {method.title!r} must be plain words, without signs of Markdown"
+    if "$" in method.formula:
+        return f"the formula of {method.key!r} must be LaTeX without dollar signs"
+    if type(method.version) is not int or not (method.max_experts is None or type(method.max_experts) is int):
+        return f"version and max_experts of {method.key!r} must be whole numbers"
+    functions = [name for name in ("run", "train", "features", "shapes") if hasattr(method, name)]
+    wrong = [name for name in functions if not callable(getattr(method, name))]
+    return f"{wrong[0]} of {method.key!r} must be a function" if wrong else ""
+
+
+def _find_wrong_parameter(method: Method) -> str:
+    """Why a parameter cannot be one; empty if all can."""
+    try:
+        bounds = method.params.bounds()
+        method.params()
+    except (KeyError, TypeError, ValueError) as error:
+        made = "real, fraction, integer, choice, flag or rules"
+        return f"the parameters of {method.key!r} must be fields made by {made}, with valid defaults ({error})"
+    for name, bound in bounds.items():
+        if MARKUP.search(bound.label) or any(MARKUP.search(one.replace("_", "")) for one in bound.choices):
+            return f"label and choices of {method.key}.{name} must be plain words, without signs of Markdown"
+        if "$" in bound.symbol:
+            return f"the symbol of {method.key}.{name} must be LaTeX without dollar signs"
+    return ""
+
+
+def _find_failing_fact(method: Method) -> str:
+    """Why a function that describes the method fails at its defaults, which pages call; empty if none does."""
+    from merging.base.numerics.flops import LinearMap
+
+    params, matrix = method.params(), LinearMap(2, 4, 4)
+    calls: dict[str, Callable[[], Any]] = {
+        "needs_when": lambda: method.needs_for(params),
+        "survey_when": lambda: method.surveys(params),
+        "elementwise": lambda: method.is_elementwise(params),
+        "algebra": lambda: float(method.algebra(params, matrix)),
+        "refuses": lambda: method.refuses(params, ()),
+        "starts_from": lambda: method.starts_from(params),
+        "learn_reads": lambda: int(method.learn_reads(params, 2)),
+        "count_images_processed": lambda: int(method.count_images_processed(params, [4, 4])),
+    }
+    for name, call in calls.items():
+        try:
+            value = call()
+        except Exception as error:
+            return f"{name} of {method.key!r} fails at its defaults with {type(error).__name__}: {error}"
+        if name == "refuses" and value:
+            return f"{method.key!r} refuses its own defaults: {value}"
+    return ""
+
+
+def add_method(method: Method, origin: Origin | None) -> None:
+    """Register a method that comes from ``origin``, in place of one with its role and key."""
+    method.params.owner = method.key if method.params is not NoParams else ""
+    REGISTERED[method.role, method.key] = method
+    if origin is not None:
+        ORIGINS[method.role, method.key] = origin
+
+
+def remove_method(method: Method) -> None:
+    """Take back a registration, if it is of this very method."""
+    if REGISTERED.get((method.role, method.key)) is method:
+        del REGISTERED[method.role, method.key]
+        ORIGINS.pop((method.role, method.key), None)
+
+
+@contextmanager
+def collect_methods() -> Iterator[list[tuple[Method, int]]]:
+    """Collects the methods that others register meanwhile, with the lines of the calls, instead of registering them."""
+    collected: list[tuple[Method, int]] = []
+    token = _collected.set(collected)
+    try:
+        yield collected
+    finally:
+        _collected.reset(token)

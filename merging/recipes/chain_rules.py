@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from merging.base.errors import CheckpointError, RecipeError
+from merging.base.outside_code import FOLDER_VARIABLE
 from merging.base.text import plural
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method
+from merging.methods.origins import OriginKind
 from merging.methods.params import Params
 from merging.models.families import ACTIVATIONS, FAMILY_KEYS
 from merging.models.stated_architecture import StatedArchitecture
@@ -49,6 +51,17 @@ def checked_family(family: Any) -> str:
     if family not in ("", *FAMILY_KEYS):
         raise RecipeError(f"In a recipe, family is {' or '.join(FAMILY_KEYS)}, or left out; got {shorten(family)}.")
     return str(family)
+
+
+def refuse_elsewhere(methods: Sequence[Method]) -> None:
+    """Raise RecipeError for a chain that another process cannot compute: a method is only registered in this one."""
+    for method in methods:
+        if method.origin is not None and method.origin.kind is OriginKind.SESSION:
+            raise RecipeError(
+                f"{method.key!r} is registered in this session only, so other processes, such as jobs and workers, "
+                "do not have it. Merge with it here, without workers, or write it into a file of the folder that "
+                f"{FOLDER_VARIABLE} names."
+            )
 
 
 def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:

@@ -157,6 +157,10 @@ class Recipe:
             if files and key not in self.data_files.to_plain():
                 raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
+    def refuse_elsewhere(self) -> None:
+        """Raise RecipeError if another process cannot compute the recipe, because a notebook registered a method."""
+        chain_rules.refuse_elsewhere([method for method, _ in self.stages])
+
     @classmethod
     def from_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
         """The shortest chain with a method at its defaults: a merge alone, or the method with ``DEFAULT_MERGE``.
@@ -244,7 +248,7 @@ class Recipe:
 
     @cached_property
     def chain_digest(self) -> str:
-        """SHA-256 of the chain with every parameter and every method's version, without references to models."""
+        """SHA-256 of the chain with every parameter, every method's version and the sources of own methods."""
         return self._digest([step.to_plain() for step in self.steps])
 
     def _digest(self, steps: Sequence[Mapping[str, Any]]) -> str:
@@ -252,6 +256,8 @@ class Recipe:
         settings: list[Any] = [self.exemplars.values()] if self.exemplars else []
         settings += [{"adapt": self.adapt.to_plain()}] if self.adapt else []
         settings += [{"test_data": self.test_data.values()}] if self.test_data else []
+        sources = [[one.role, one.key, one.source_digest] for one, _ in self.stages if one.source_digest]
+        settings += [{"sources": sources}] if sources else []
         return hashlib.sha256(chain_rules.canonical_json([VERSION, steps, versions, *settings]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:

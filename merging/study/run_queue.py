@@ -42,6 +42,7 @@ class RunQueue(JobQueue):
 
         Raises:
             CheckpointError: a checkpoint is missing or damaged.
+            RecipeError: a method is only registered in this process.
             StoreError: the store cannot be written to, or the same merge is running for another benchmark.
             ModeError: the job takes too long for this server, or the session has used up its quota.
         """
@@ -49,6 +50,7 @@ class RunQueue(JobQueue):
         from merging.study.runs.estimate import estimate_run
         from merging.study.runs.opened_recipe import open_inputs
 
+        recipe.refuse_elsewhere()
         DIGESTS.load(self.store.root)
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()

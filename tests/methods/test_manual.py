@@ -37,7 +37,7 @@ def merge(key="task_arithmetic", edits=(), params=None, **options):
     base, experts = family(options.pop("dtype", torch.float32))
     given, params = (
         common_checks.data(registry.find_merge(key), experts),
-        {**common_checks.SHORT.get(key, {}), **(params or {})},
+        {**common_checks.short_params(registry.find_merge(key)), **(params or {})},
     )
     return merging.merge(tiny.checkpoint(base), experts, key, params, edits=edits, device="cpu", **given, **options)
 

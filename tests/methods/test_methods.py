@@ -78,15 +78,14 @@ def test_every_method_is_registered(role):
 
 @pytest.mark.parametrize("role,key", [(role, key) for role, keys in EXPECTED.items() for key in keys])
 @pytest.mark.parametrize("device", devices.WITH_FLOAT64)
-def test_common(device, role, key, monkeypatch):
+def test_common(device, role, key):
     """Every check, with all that fail named at once; an excuse that is not needed fails, too."""
-    monkeypatch.setattr(common_checks, "DEVICE", device)
     method = registry.find_method(role, key)  # not those that are registered: one that is lost fails here, too
     failed = {}
     for check in CHECKS:
         try:
-            check(method)
-        except (AssertionError, MergingError, pytest.fail.Exception) as error:
+            check(method, device)
+        except (AssertionError, MergingError) as error:
             failed[check.__name__] = error
     assert failed.keys() == {check for check, of in EXCUSED if of == key}, failed
 
@@ -156,7 +155,7 @@ def test_a_method_that_is_wrong_on_purpose_is_caught(name, monkeypatch):
     )
     monkeypatch.setitem(REGISTERED, ("merge", "wrong"), wrong)
     with pytest.raises((AssertionError, MergingError)):  # some the engine itself refuses
-        getattr(common_checks, check)(wrong)
+        next(one for one in CHECKS if one.__name__ == check)(wrong, "cpu")
 
 
 def test_a_key_cannot_be_taken_twice():
@@ -187,7 +186,8 @@ def test_what_lwptv_masks_stays_pretrained_bit_for_bit(key, granularity):
     base = {name: value.clone() for name, value in base.items()}
     for value in base.values():
         value.view(-1)[0] = -0.0
-    data, params = common_checks.data(registry.find_merge(key), experts), common_checks.SHORT.get(key)
+    method = registry.find_merge(key)
+    data, params = common_checks.data(method, experts), common_checks.short_params(method)
     edits = [("lwptv", {"prune_ratio": 0.8, "granularity": granularity})]
     result = merging.merge(tiny.checkpoint(base), experts, key, params, edits=edits, device="cpu", **data)
     vectors = {n: torch.stack([e[n] - base[n] for e in experts.values()]) for n in base}

@@ -88,7 +88,7 @@ def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) 
         for name, state in experts.items()
     }
     folders = {name: write(tmp_path / name, state) for name, state in plain.items()}
-    params = {"scope": "tensor"} if key == "ties" else common_checks.SHORT.get(key, {})
+    params = {"scope": "tensor"} if key == "ties" else common_checks.short_params(method)
     recipe = common_checks.recipe(method, params | {SPLIT_QKV: True})
     edits = [(step.key, step.params.values()) for step in recipe.edits]
     result = merging.merge(

@@ -26,7 +26,7 @@ from merging.recipes.recipe import Recipe
 FILE = Path(__file__).parents[1] / "methods" / "frozen_clip.json"
 SPREAD = 4093  # different numbers in the models, evenly over an interval
 Frozen = dict[str, Any]
-STEPS = {"wudi": {"steps": 300}}  # more than in other tests
+STEPS = {"wudi": {"steps": 300}, "awd": {"steps": 300}}  # more than in other tests
 
 
 def numbers(shape: tuple[int, ...], seed: int, size: float) -> torch.Tensor:

@@ -18,7 +18,7 @@ PER_TASK = 6
 def chain_of(method: Method, **models: Any) -> Recipe:
     """The chain, with few steps where it learns."""
     chain = Recipe.from_method(method, **models)
-    if params := common_checks.SHORT.get(method.key):
+    if method.role != "edit" and (params := common_checks.short_params(method)):
         step = Step(method.key, method.params.build(params))
         chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
     if chain.test_data:

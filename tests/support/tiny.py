@@ -20,14 +20,11 @@ from torch import Tensor
 from merging.engine.evaluation.image_features import compute_features, predict
 from merging.images.image_encoder import Encoder
 from merging.models.checkpoint import MappingCheckpoint
+from merging.study.method_checks.tiny_team import TinyTower, make_expert
 
 WIDTH, LAYERS, PATCH, SIZE, EMBED = 16, 2, 8, 16, 8
 TOKENS = 1 + (SIZE // PATCH) ** 2
-ARCHITECTURE = {
-    "embed_dim": EMBED,
-    "quick_gelu": True,
-    "vision_cfg": {"image_size": SIZE, "layers": LAYERS, "width": WIDTH, "head_width": 8, "patch_size": PATCH},
-}
+ARCHITECTURE = TinyTower().architecture
 EXPERTS = ("circles", "digits", "flags", "leaves")
 OUTSIDE = ("letters", "tiles")  # tasks without an expert
 CLASSES = 5
@@ -37,51 +34,29 @@ MEAN, STD = [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]
 StateDict = dict[str, Tensor]
 
 
+def tower() -> TinyTower:
+    """The tower of the sizes above, which tests change."""
+    return TinyTower(WIDTH, LAYERS, PATCH, SIZE, EMBED)
+
+
 def shapes() -> dict[str, tuple[int, ...]]:
-    """open_clip's names and shapes of the visual tower."""
-    w = WIDTH
-    found: dict[str, tuple[int, ...]] = {
-        "class_embedding": (w,), "positional_embedding": (TOKENS, w), "conv1.weight": (w, 3, PATCH, PATCH),
-        "ln_pre.weight": (w,), "ln_pre.bias": (w,),
-    }  # fmt: skip
-    for block in range(LAYERS):
-        at = f"transformer.resblocks.{block}."
-        found |= {
-            at + "ln_1.weight": (w,), at + "ln_1.bias": (w,),
-            at + "attn.in_proj_weight": (3 * w, w), at + "attn.in_proj_bias": (3 * w,),
-            at + "attn.out_proj.weight": (w, w), at + "attn.out_proj.bias": (w,),
-            at + "ln_2.weight": (w,), at + "ln_2.bias": (w,),
-            at + "mlp.c_fc.weight": (4 * w, w), at + "mlp.c_fc.bias": (4 * w,),
-            at + "mlp.c_proj.weight": (w, 4 * w), at + "mlp.c_proj.bias": (w,),
-        }  # fmt: skip
-    found |= {"ln_post.weight": (w,), "ln_post.bias": (w,), "proj": (w, EMBED)}
-    return {f"visual.{name}": shape for name, shape in found.items()}
+    """open_clip's names and shapes of the visual tower; tests may change the number of tokens alone."""
+    return tower().shapes() | {"visual.positional_embedding": (TOKENS, WIDTH)}
 
 
 def pretrained(seed: int = 0) -> StateDict:
     """Random weights of the size that such a tower has."""
-    draw = torch.Generator().manual_seed(seed)
-    weights = {}
-    for name, shape in shapes().items():
-        scale = 0.3 if len(shape) > 1 else 0.1
-        values = scale * torch.randn(shape, generator=draw)
-        weights[name] = values + 1 if ".ln_" in name and name.endswith("weight") else values
-    return weights
+    return tower().make_pretrained(seed)
 
 
 def expert(base: StateDict, seed: int, size: float = 0.1) -> StateDict:
     """The pretrained model moved in a random direction, more in some tensors than in others."""
-    draw = torch.Generator().manual_seed(1000 + seed)
-    return {
-        name: value + size * float(torch.rand((), generator=draw)) * torch.randn(value.shape, generator=draw)
-        for name, value in base.items()
-    }
+    return make_expert(base, seed, size)
 
 
 def family(experts: tuple[str, ...] = EXPERTS, seed: int = 0) -> tuple[StateDict, dict[str, StateDict]]:
     """A pretrained model and its experts, float32, in memory."""
-    base = pretrained(seed)
-    return base, {name: expert(base, index) for index, name in enumerate(experts)}
+    return tower().make_team(experts, seed)
 
 
 def checkpoint(tensors: StateDict) -> MappingCheckpoint:

@@ -81,6 +81,12 @@ def find_current_draft(models: ModelSet) -> Draft:
             current = parse_chain(chain, models.pretrained, chosen)
         except MergingError as error:
             st.warning(f"The recipe in this link cannot be used: {page_text.safe_text(error, 300)}")
+    try:
+        if current is not None:
+            current.chain()
+    except MergingError as error:  # a method of your own was edited or deleted since the draft was made
+        st.warning(f"The recipe that was here cannot be used: {page_text.safe_text(error, 600)}")
+        current = None
     if current is None:
         current = _make_preset_draft(DEFAULT_PRESET, models.pretrained, experts)
         current.count_dead_params = False  # to count unused text tensors; only a preset that the user chooses does so
@@ -192,20 +198,25 @@ def draw_chain_controls(current: Draft, experts: Mapping[str, str]) -> bool:
     for index, step in enumerate(current.edits):
         with st.container(border=True, key=f"box{step.uid}"):
             with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", wrap=False):
-                st.markdown(f"**{index + 1}. {edits[step.key].title}**", width="stretch")
+                st.markdown(f"**{index + 1}. {page_text.title_with_owner(edits[step.key])}**", width="stretch")
                 is_last = index == len(current.edits) - 1
                 _draw_icon_button("arrow_upward", step, "Earlier in the chain", index == 0, current.move, step.uid, -1)
                 _draw_icon_button("arrow_downward", step, "Later in the chain", is_last, current.move, step.uid, 1)
                 _draw_icon_button("close", step, "Remove this edit", False, current.remove, step.uid)
             is_valid &= draw_step_controls(step, edits[step.key], current, experts)
     st.selectbox(
-        "Add an edit", list(edits), None, format_func=lambda key: edits[key].title, key="new_edit",
-        on_change=_add_edit, args=(current,), placeholder="Add an edit to the chain", label_visibility="collapsed",
+        "Add an edit", list(edits), None, key="new_edit",
+        format_func=lambda key: page_text.title_with_owner(edits[key]), on_change=_add_edit, args=(current,),
+        placeholder="Add an edit to the chain", label_visibility="collapsed",
     )  # fmt: skip
     with st.container(border=True):
         keys, merge = list(merges), current.merge
         merge_key = st.selectbox(
-            "Then merge with", keys, keys.index(merge.key), lambda key: merges[key].title, key=f"merge{merge.uid}"
+            "Then merge with",
+            keys,
+            keys.index(merge.key),
+            lambda key: page_text.title_with_owner(merges[key]),
+            key=f"merge{merge.uid}",
         )
         if merge_key != merge.key:
             current.merge = DraftStep(merge_key)
@@ -263,7 +274,8 @@ def _draw_adapt(current: Draft, adapts: Sequence[Adapt], experts: Mapping[str, s
     with st.container(border=True, key="adapt_box"):
         keys, current_key = [None, *by_key], current.adapt.key if current.adapt else None
         picked_key = st.selectbox(
-            "Then adapt it with", keys, keys.index(current_key), lambda key: by_key[key].title if key else NOT_ADAPTED,
+            "Then adapt it with", keys, keys.index(current_key),
+            lambda key: page_text.title_with_owner(by_key[key]) if key else NOT_ADAPTED,
             key=f"adapt{current.adapt.uid if current.adapt else current.merge.uid}",
         )  # fmt: skip
         if picked_key != current_key:

@@ -51,6 +51,7 @@ def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
     is_elementwise = method.is_elementwise(method.params())
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
     badges += [f":gray-badge[works {'in pieces' if is_elementwise else 'on whole tensors'}]"]
+    badges += [f":violet-badge[{page_text.OWN_METHOD}]"] if method.origin else []
     badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
     st.markdown(" ".join(badges))
 
@@ -64,8 +65,11 @@ def _draw_idea(method: Method) -> None:
     )
     if bounds:
         st.toggle("With the default values", key="filled", persist_state="session")
+    if method.origin:
+        st.caption(f"An {page_text.OWN_METHOD}, not one of Mergescope: {page_text.safe_text(method.origin, 300)}")
     if method.variant:
-        st.markdown(f"**Choices of our implementation.** {page_text.safe_text(method.variant, 1000)}")
+        heading = "Choices of this implementation." if method.origin else "Choices of our implementation."
+        st.markdown(f"**{heading}** {page_text.safe_text(method.variant, 1000)}")
     st.caption(f":material/menu_book: {page_text.safe_text(method.cite.text(), 400)}")
 
 
@@ -76,7 +80,8 @@ def _draw_parameters(method: Method) -> None:
     else:
         st.markdown("It has no parameters.")
     file, code = method_facts.read_code(method)
-    with st.expander(f"Our code, in `{file}`", icon=":material/code:"):
+    title = f"Code, {page_text.safe_text(file, 300)}" if method.origin else f"Our code, in `{file}`"
+    with st.expander(title, icon=":material/code:"):
         st.code(code, language="python")
 
 

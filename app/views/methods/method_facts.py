@@ -100,10 +100,18 @@ def _valid_values(bound: Bound) -> str:
 
 
 def read_code(method: Method) -> tuple[str, str]:
-    """The path of a method's source file relative to the program's folder, and the source of its function."""
+    """The path of a method's source file relative to the program's folder, and the source of its function.
+
+    A method that is not ours has the words for where it comes from in place of the path.
+    """
     functions = [method.train, method.features] if isinstance(method, Adapt) else [method.run]
+    try:
+        source = "\n\n".join(inspect.getsource(function) for function in functions)
+    except (OSError, TypeError):  # the file of an own method is gone, or there was none
+        source = "# The source cannot be read."
+    if method.origin:
+        return str(method.origin), source
     path = Path(inspect.getsourcefile(functions[0]) or "")
-    source = "\n\n".join(inspect.getsource(function) for function in functions)
     return path.relative_to(Path(merging.__file__).parents[1]).as_posix(), source
 
 

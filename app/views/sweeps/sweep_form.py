@@ -194,10 +194,11 @@ def _draw_axes(kind: str, recipes: Sequence[Recipe]) -> tuple[Axis, ...]:
 
 def _pick_values(key: str, label: str, bound: Bound, proposed: Sequence[float] = ()) -> tuple[float, ...]:
     """Draw a text field for the values of an axis, which opens with about eleven proposed ones; returns the values."""
+    takes = VALUES_HINT.format(bound.describe())
     typed_text = st.text_input(
         clean_text(label, 80), axes.write_values(proposed or axes.propose_values(bound)), key=f"sweep_values {key}",
         max_chars=2000,
-        persist_state=PERSIST_STATE, help=f"{bound.help} {VALUES_HINT.format(bound.describe())}",
+        persist_state=PERSIST_STATE, help=page_text.safe_text(f"{bound.help} {takes}", 800),
     )  # fmt: skip
     try:
         return axes.parse_values(typed_text, label)

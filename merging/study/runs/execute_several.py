@@ -112,6 +112,7 @@ class SeveralRuns:
         Raises:
             MergingError: the recipe cannot be run.
         """
+        request.recipe.refuse_elsewhere()
         options, base = self.options, (request.base or Path.cwd()).absolute()
         opened = open_inputs(request.recipe, base, self.benchmark)
         scored_on = find_fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None

@@ -38,6 +38,7 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
     differs from this process's, with a warning.
 
     Raises:
+        RecipeError: a method is only registered in this process.
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
     names = list_separable_tensors(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
@@ -49,6 +50,7 @@ def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[Tenso
         if workers is None or not is_same_hardware(workers, context.device, context.warn, "merge"):
             yield None
             return
+        opened.recipe.refuse_elsewhere()
         workers.check_memory(tensor_bytes(opened, names), "a tensor")
         base = (opened.base or Path.cwd()).absolute()
         recipe = opened.recipe.to_plain()

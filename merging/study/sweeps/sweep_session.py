@@ -350,6 +350,8 @@ def run_sweep(
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:
             if workers is not None and missing:
+                for recipe in sweep.recipes:
+                    recipe.refuse_elsewhere()
                 _check_workers(sweep, session, workers)
             failures = compute_points(missing, len(planned_points), store, computation, workers, point_context)
     except WorkersGone:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from merging.base import devices
+from merging.base import devices, outside_code
 from merging.base.errors import MergingError
 from merging.base.files.short_digest import short_digest
 from merging.base.free_memory import free_memory
@@ -85,11 +85,13 @@ def hardware_name(device: str = "auto") -> str:
 
 @cache
 def sources_digest() -> str:
-    """The sha-256 over the paths and contents of all Python files of this package."""
+    """The sha-256 over the paths and contents of all Python files of this package, and over the methods of others."""
     root, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
         digest.update(path.read_bytes())
+    for source in outside_code.own_sources():
+        digest.update(f"{source}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
