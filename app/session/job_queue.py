@@ -21,6 +21,7 @@ from app.session import click_errors
 from merging.base.errors import ModeError, StoreError
 from merging.base.modes import VisitorAction
 from merging.study.run_queue import RunQueue
+from merging.tasks.queue.job_kinds import TUNE
 from merging.tasks.queue.job_records import Job
 
 if TYPE_CHECKING:
@@ -85,6 +86,13 @@ class SessionQueue:
     def sweep(self, sweep_id: str, title: str) -> Job:
         """Submit the missing points of a sweep, on this benchmark."""
         return self.runner.submit_sweep(sweep_id, title, str(self.folder), self.session)
+
+    @requires(VisitorAction.SWEEP)
+    def tune(self, tuning_id: str, title: str) -> Job:
+        """Submit the missing points of a tuning, on this benchmark."""
+        return self.runner.submit_command(
+            TUNE, tuning_id, f"Tuning: {title}", benchmark=str(self.folder), session=self.session
+        )
 
     def command(
         self, kind: str, subject: str, title: str, words: Sequence[str], next_recipe: Recipe | None = None

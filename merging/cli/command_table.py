@@ -34,6 +34,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.sweep:sweep",
         "Evaluate recipes at many values; a stopped sweep can be continued.",
     ),
+    "tune": (
+        "merging.cli.tune_command:tune",
+        "Search for the best values of a chain; report the best on other images, beside random search and a grid.",
+    ),
     "workers": (
         "merging.cli.commands.workers:workers",
         "List the workers, whether they fit this program, and the running jobs of the store.",

@@ -47,7 +47,7 @@ def draw_panel(results: SweepResults, best_point: BestPoint, point_name: str, st
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
         draw_verdict(best_point, point_name)
         _draw_scores(results.scores[point_name], f"On the {samples.scored_part(results.sweep.split)}, as in the charts")
-        _draw_run(results.find_plan(point_name), stored_runs)
+        draw_run(results.find_plan(point_name), stored_runs)
 
 
 def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
@@ -68,7 +68,7 @@ def _draw_scores(row: Mapping[str, Any], heading: str) -> None:
                 st.caption("harmonic mean of the two")
 
 
-def _draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
+def draw_run(point: NamedPoint, stored_runs: Sequence[Run]) -> None:
     """Draw the scores of the point's run on the reporting half, or a button that computes the run."""
     if not point.run_id:
         st.caption(f"{_describe_model(point.point.model)}, so it cannot be opened as a run.")

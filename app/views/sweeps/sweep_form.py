@@ -12,6 +12,8 @@ from app import page_text
 from app.reading import expert_names, page_data, samples
 from app.reading.recipes import list_offered_recipes
 from app.session import view_state
+from app.views.sweeps import tuning_form
+from app.views.sweeps.tuning_form import TUNING
 from app.widgets.jobs import sweep_status
 from merging.base.errors import MergingError
 from merging.images.benchmarks.benchmark import SPLITS
@@ -36,7 +38,8 @@ from merging.study.sweeps.sweep import (
 from viz.figure_text import clean_text
 
 CHOOSING, REPORTING = SPLITS  # the halves of each test set
-KIND_LABELS = {VALUES: "values in the chain", LINE: "line through two models", PLANE: "plane through three models"}
+KIND_LABELS = {VALUES: "values in the chain", LINE: "line through two models", PLANE: "plane through three models",
+               TUNING: "search for the best values"}  # fmt: skip
 DEFAULT_PRESETS = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 REPORTING_CAUTION = (
     "These points are evaluated on the {}. If you choose a value by these points, and then report its accuracy on the "
@@ -49,7 +52,8 @@ OTHER_NETWORKS_NOTE = (
     "`mergescope sweep RUN --vary ties.scaling=0.3:1.0:0.1`. See docs/evaluator.md."
 )
 KINDS_HELP = (
-    "Parameters of the recipe, or the straight line through two models and beyond, or the plane through three models."
+    "Parameters of the recipe, or the straight line through two models and beyond, or the plane through three models. "
+    "A search asks for the points that promise most, and is shown beside random search and a grid."
 )
 PERSIST_STATE: Any = "session"  # widgets then retain their values while other pages are open
 VALUES_HINT = "Write 0:1:0.1 (first, last, step) or 0, 0.2, 0.5. Takes {}."
@@ -64,7 +68,12 @@ def draw_form(stored_runs: Sequence[Run]) -> None:
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
             recipes, kind, sweep_axes, through = _draw_recipes(offered_recipes)
+            if kind == TUNING:
+                entries = tuning_form.pick_space(recipes)
         with st.container():
+            if kind == TUNING:
+                tuning_form.draw_start(recipes, entries)
+                return
             split, images, seed, title = _draw_images()
     if split != CHOOSING:
         st.warning(make_reporting_caution(), icon=":material/warning:")
@@ -108,7 +117,7 @@ def _draw_recipes(
     labels, recipes = [offered_recipes[key][0] for key in recipe_keys], [offered_recipes[key][1] for key in recipe_keys]
     kind = st.segmented_control(
         "What varies",
-        AXIS_KINDS,
+        (*AXIS_KINDS, TUNING),
         default=VALUES,
         format_func=KIND_LABELS.__getitem__,
         key="sweep_kind",
@@ -117,9 +126,9 @@ def _draw_recipes(
         help=KINDS_HELP,
     )
     through: tuple[str, ...] = ()
-    if kind != VALUES and recipes:
+    if kind in MODEL_COUNTS and recipes:
         recipes, through = _pick_models(kind, recipes, labels)
-    return recipes, kind, _draw_axes(kind, recipes) if recipes else (), through
+    return recipes, kind, _draw_axes(kind, recipes) if recipes and kind != TUNING else (), through
 
 
 def _pick_models(kind: str, recipes: Sequence[Recipe], labels: Sequence[str]) -> tuple[list[Recipe], tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import streamlit as st
 
@@ -32,8 +33,26 @@ def draw_status(
 
     ``draw_more`` draws further buttons. ``name`` makes the keys of the buttons unique.
     """
-    unit = results.sweep.unit
-    computed, total = len(results.points), results.total
+    unit, is_complete = results.sweep.unit, results.complete
+    draw_progress(
+        len(results.points), results.total, is_complete, job, unit,
+        partial(page_data.job_queue().sweep, results.sweep.id, sweeps.sweep_title(results.sweep))
+        if can_compute else None,
+        draw_more, name,
+    )  # fmt: skip
+
+
+def draw_progress(
+    computed: int,
+    total: int,
+    is_complete: bool,
+    job: Job | None,
+    unit: str,
+    resume: Callable[[], object] | None,
+    draw_more: Callable[[], None] = lambda: None,
+    name: str = "sweep",
+) -> None:
+    """Draw the number of computed points; see ``draw_status``. ``total`` is 0 if it is unknown, ``resume`` submits."""
     is_live = job is not None and job.is_live
     with st.container(border=True, key=f"{name}_status", gap="xsmall"):
         remaining = (
@@ -46,10 +65,9 @@ def draw_status(
             device = f" on {page_text.safe_text(workers, 60)}" if workers else ""
             state = f"queued, position {job.position}" if job.position else f"computing{device}{remaining}"
         else:
-            state = (
-                "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"
-            )
-        st.progress(computed / total, f"{computed:,} of {plural(total, unit)}: {state}")
+            state = "complete" if is_complete else job.state if job is not None and job.state != "done" else "stopped"
+        counted = f"{computed:,} of {plural(total, unit)}" if total else plural(computed, unit)
+        st.progress(computed / total if total else 0.0, f"{counted}: {state}")
         if job is not None and job.error:
             st.caption(f":material/error: {page_text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
@@ -65,11 +83,11 @@ def draw_status(
                     key=f"{name}_stop",
                           help=f"Stops at once; computed {unit}s stay.")  # fmt: skip
             elif (
-                not results.complete
-                and can_compute
+                not is_complete
+                and resume is not None
                 and st.button("Resume", icon=":material/play_arrow:", key=f"{name}_resume", type="primary")
             ):
-                page_data.job_queue().sweep(results.sweep.id, sweeps.sweep_title(results.sweep))
+                resume()
                 st.rerun()  # the whole page, so that it and the tray show the job from now on
             draw_more()
 

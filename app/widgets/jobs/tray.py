@@ -25,7 +25,7 @@ from merging.study.analysis.measurement_registry import name_in_domain
 from merging.study.runs.run import split_run_ids
 from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import SUBSETS
-from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP
+from merging.tasks.queue.job_kinds import MERGE, PUBLISHED, SWEEP, TUNE
 from merging.tasks.queue.job_records import Job
 
 
@@ -195,7 +195,7 @@ def draw_buttons(job: Job, position: str) -> None:
     if page_data.job_queue().is_on_other_benchmark(job):
         if benchmark := session_benchmark.find_key(Path(job.benchmark)):
             draw_switch_button(job, position, benchmark)
-    elif position == "tray" and job.kind == SWEEP:  # the page can show the computed points of a stopped sweep
+    elif position == "tray" and job.kind in (SWEEP, TUNE):  # the page can show the computed points of a stopped sweep
         draw_sweep_link(job)
     elif job.state == "done" and position == "tray" and job.kind != MERGE:
         draw_measurement_link(job)

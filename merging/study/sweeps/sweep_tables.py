@@ -62,8 +62,7 @@ def estimate_cost(
     missing = list_absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
-    split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
-    images = sum(session.sampled.count_images(key, split) for key in keys)
+    images = _count_images(session)
     earlier_facts = [facts for facts in points.read_latest_times(store) if facts.get("device") == device_name]
     runs = store.list_runs()
     seconds, is_known = 0.0, True
@@ -79,6 +78,18 @@ def estimate_cost(
     return SweepCost(
         len(planned), len(planned) - len(missing), STARTUP_SECONDS + seconds, seconds / len(missing), is_known
     )
+
+
+def estimate_point(session: SweepSession, recipe: Recipe, store: Store) -> tuple[float, bool]:
+    """Seconds for one merge and its evaluation on the session's device, and whether they come from earlier points."""
+    device = describe_device(choose_device(session.context.device))
+    facts = [facts for facts in points.read_latest_times(store) if facts.get("device") == device]
+    return _seconds_per_point(session, recipe, False, _count_images(session), facts, store.list_runs())
+
+
+def _count_images(session: SweepSession) -> int:
+    keys = session.sample.tasks or tuple(task.key for task in session.benchmark.tasks)
+    return sum(session.sampled.count_images(key, session.sample.split) for key in keys)
 
 
 def _seconds_per_point(

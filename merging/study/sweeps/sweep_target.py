@@ -50,9 +50,9 @@ class SweepTarget:
         return f"{self.owner}: {self.bound.label.lower()}" if self.owner else self.bound.label
 
 
-def list_targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
-    """The targets that all of these recipes have; parameters of single steps come first."""
-    targets_by_recipe = [{target.name: target for target in _list_own_targets(recipe)} for recipe in recipes]
+def list_targets(recipes: Sequence[Recipe], kinds: Collection[str] = NUMBER_KINDS) -> list[SweepTarget]:
+    """The targets of these ``kinds`` of parameters that all recipes have; parameters of single steps come first."""
+    targets_by_recipe = [{target.name: target for target in _list_own_targets(recipe, kinds)} for recipe in recipes]
     shared_names = (
         [name for name in targets_by_recipe[0] if all(name in targets for targets in targets_by_recipe)]
         if targets_by_recipe
@@ -74,13 +74,13 @@ def list_targets(recipes: Sequence[Recipe]) -> list[SweepTarget]:
     return common_targets
 
 
-def _list_own_targets(recipe: Recipe) -> Iterator[SweepTarget]:
+def _list_own_targets(recipe: Recipe, kinds: Collection[str]) -> Iterator[SweepTarget]:
     occurrences: dict[str, int] = {}
     for method, step in recipe.stages:
         occurrences[step.key] = occurrences.get(step.key, 0) + 1
         prefix = step.key if occurrences[step.key] == 1 else f"{step.key}#{occurrences[step.key]}"
         for name, bound in step.params.bounds().items():
-            if bound.kind in NUMBER_KINDS:
+            if bound.kind in kinds:
                 yield SweepTarget(f"{prefix}.{name}", method.title, bound)
     for owner, settings in ((EXEMPLARS, recipe.exemplars), (TEST_DATA, recipe.test_data)):
         for name, bound in SAMPLING_SETTINGS[owner].bounds().items() if settings is not None else ():
@@ -110,14 +110,14 @@ def _narrow_bounds(targets: Sequence[SweepTarget]) -> SweepTarget:
     """One target whose bound is the intersection of the bounds of all."""
     bounds = [target.bound for target in targets]
     low, high = max(b.low for b in bounds), min(b.high for b in bounds)
-    kind = "integer" if any(b.kind == "integer" for b in bounds) else "real"
+    kind = "integer" if any(b.kind == "integer" for b in bounds) else bounds[0].kind
     open_low = any(b.open_low and b.low == low for b in bounds)
     return replace(targets[0], bound=replace(bounds[0], low=low, high=high, kind=kind, open_low=open_low))
 
 
-def find_target(recipes: Sequence[Recipe], name: str) -> SweepTarget:
+def find_target(recipes: Sequence[Recipe], name: str, kinds: Collection[str] = NUMBER_KINDS) -> SweepTarget:
     """The target of a name. Raises RecipeError with the nearest name if it is unknown."""
-    by_name = {target.name: target for target in list_targets(recipes)}
+    by_name = {target.name: target for target in list_targets(recipes, kinds)}
     if name in by_name:
         return by_name[name]
     for target in by_name.values():  # "ties.scaling" of a single recipe may be called "scaling"
@@ -152,7 +152,7 @@ def choose_experts(recipe: Recipe, names: Collection[str]) -> Recipe:
     return replace(recipe, experts=chosen, data_files=recipe.data_files.of_experts(names), title="")
 
 
-def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
+def vary_recipe(recipe: Recipe, target: str, value: float | str | bool, seed: int = 0) -> Recipe:
     """The recipe with another value of the target, without its title. ``seed`` orders the experts.
 
     Raises:
@@ -171,11 +171,15 @@ def vary_recipe(recipe: Recipe, target: str, value: float, seed: int = 0) -> Rec
     steps: list[dict[str, dict[str, Any]]] = [*plain["edits"], plain["merge"], *adapt]
     index = _step_index(recipe, owner, name)
     ((key, values),) = steps[index].items()
-    is_integer = recipe.stages[index][1].params.bounds()[name].kind == "integer"
-    steps[index] = {key: {**values, name: int(value) if is_integer else float(value)}}
+    convert = {"integer": int, "real": float}.get(recipe.stages[index][1].params.bounds()[name].kind, _keep)
+    steps[index] = {key: {**values, name: convert(value)}}
     if adapt:
         plain["adapt"] = steps.pop()
     return Recipe.from_plain(plain | {"edits": steps[:-1], "merge": steps[-1]})
+
+
+def _keep(value: Any) -> Any:
+    return value
 
 
 def _step_index(recipe: Recipe, owner: str, name: str) -> int:

@@ -1,6 +1,6 @@
 """The kinds of jobs, as the queue knows them. Functions have dotted names, so that no code of a job is imported.
 
-A merge and a sweep have kinds of their own, and the kind of a job that measures is the measurement's key. A job of any
+A merge, a sweep and a tuning have kinds of their own, and the kind of a job that measures is the measurement's key. A job of any
 other kind is a command of the command line; its record has the command's words.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from merging.base.errors import StoreError
 
-MERGE, SWEEP = "merge", "sweep"
+MERGE, SWEEP, TUNE = "merge", "sweep", "tune"
 PUBLISHED = "published"  # the command of that name, which fetches and computes an experiment
 MEASUREMENT_FINDER = (
     "merging.study.analysis.measurement_registry:find_job_kind"  # takes a measurement's key; raises StoreError
@@ -66,6 +66,11 @@ JOB_KINDS: Mapping[str, JobKind] = {
     ),
     SWEEP: JobKind(
         command=("sweep", "--stored", "{subject}"),
+        can_pause=True,
+        remains_note="The points computed so far are stored.",
+    ),
+    TUNE: JobKind(
+        command=("tune", "--stored", "{subject}"),
         can_pause=True,
         remains_note="The points computed so far are stored.",
     ),

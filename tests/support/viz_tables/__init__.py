@@ -96,6 +96,7 @@ from viz_tables.scores import (
     tuning_settings,
 )
 from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tasks
+from viz_tables.tuning import tune_front, tune_history, tune_importances, tune_parallel, tune_slices
 
 __all__ = [
     "accuracy_steps",
@@ -200,6 +201,11 @@ __all__ = [
     "task_accuracy",
     "task_counts",
     "tensors",
+    "tune_front",
+    "tune_history",
+    "tune_importances",
+    "tune_parallel",
+    "tune_slices",
     "tuning_settings",
     "wilson",
 ]
