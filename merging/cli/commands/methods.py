@@ -61,11 +61,15 @@ def _print_methods(call: Call) -> int:
 
 def _print_method(method: Method) -> None:
     own = f"  own method, {printable(str(method.origin), MAX_ORIGIN)}" if method.origin else ""
-    print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs}){own}")
+    print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs}{_limit_text(method)}){own}")
     bounds = method.params.bounds().items()
     rows = [(name, bound.describe(), f"default {_format_default(bound.default)}", bound.help) for name, bound in bounds]
     if rows:
         print(format_columns(rows, indent="    "))
+
+
+def _limit_text(method: Method) -> str:
+    return "" if method.max_experts is None else f"; at most {method.max_experts} experts"
 
 
 @methods.command(cls=Command)
@@ -123,7 +127,7 @@ def _collect_facts(method: Method) -> dict[str, Any]:
     """The facts of a method, for programs."""
     bounds = method.params.bounds()
     params = {name: {**asdict(bound), "describe": bound.describe()} for name, bound in bounds.items()}
-    names = ("role", "key", "title", "summary", "formula", "variant", "version")
+    names = ("role", "key", "title", "summary", "formula", "variant", "max_experts", "version")
     facts = {name: getattr(method, name) for name in names}
     origin = str(method.origin) if method.origin else ""
     return {**facts, "needs": str(method.needs), "params": params, "citation": method.cite.text(), "origin": origin}
