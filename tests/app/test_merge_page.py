@@ -199,9 +199,22 @@ def test_a_recipe_is_loaded_from_text(open_app: Any, library: Path) -> None:
     assert [box.value for box in at.info if "learns from test data" in box.value]
 
 
+def test_a_config_of_mergekit_is_loaded_from_text(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library)
+    config = (
+        "merge_method: task_arithmetic\nbase_model: pretrained\nmodels:\n- {model: digits, parameters: {weight: 0.5}}"
+    )
+    at.text_area(key="recipe_text").set_value(config)
+    press(at, "Use this recipe")
+    assert not at.exception and not at.error
+    assert at.query_params["chain"] == "task_arithmetic:scaling=0.5"
+
+
 @pytest.mark.parametrize(
     ("recipe", "says"),
     [
+        ("merge_method: ties\nbase_model: pretrained\nmodels: [{model: /etc/passwd}]", "names the model /etc/passwd"),
+        ("merge_method: passthrough", "cannot be run here"),
         ("a: [", "not valid YAML"),
         ("just words", "A recipe is a mapping"),
         ("merge: tiez\nexperts: {}", "Did you mean"),

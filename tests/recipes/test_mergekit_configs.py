@@ -109,7 +109,7 @@ def test_the_task_vectors_start_from_the_base_model_or_a_stated_one() -> None:
     linear = "merge_method: linear\nmodels: [{model: a}, {model: b}]\nparameters: {weight: 1}"
     assert read(linear).pretrained == "a" and read(linear, pretrained="p").pretrained == "p"
     assert [reference for _, reference in read(linear).experts] == ["a", "b"]
-    with pytest.raises(RecipeError, match="has the base_model base; leave out --pretrained p"):
+    with pytest.raises(RecipeError, match="has the base_model base, and the merge starts from p; name the same"):
         read(f"merge_method: ties\n{MODELS}parameters: {{weight: 1}}", pretrained="p")
     slerp = read(f"merge_method: slerp\n{ONE}parameters: {{t: 0.5}}", pretrained="p")
     assert slerp.pretrained == "p" and [reference for _, reference in slerp.experts] == ["base", "a"]

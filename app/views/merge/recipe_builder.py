@@ -12,13 +12,16 @@ from app.session import pages, view_state
 from app.session.draft import Draft, DraftStep, parse_chain, sort_names
 from app.views.merge import factor_picture, network_options
 from app.widgets import page_parts, parameter_controls
-from merging.base.errors import CheckpointError, MergingError
+from merging.base.errors import CheckpointError, MergingError, RecipeError
 from merging.base.modes import VisitorAction
-from merging.base.text import first_few
+from merging.base.text import first_few, printable
 from merging.images.benchmarks.metrics import TASK_KNOWN
 from merging.methods import registry
 from merging.methods.edits.manual import ManualParams
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
+from merging.models.model_references import PRETRAINED
+from merging.recipes.mergekit.config import is_config
+from merging.recipes.mergekit.reading import read_mergekit
 from merging.recipes.presets import find_preset, list_offered
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.sharing.catalog.model_set_store import ModelSet
@@ -38,6 +41,7 @@ ACTIVATION_HELP = (
     "LAION and DataComp mostly GELU. Exemplars and evaluations depend on it."
 )
 ACTIVATION_TITLES = {"": "from the files, or assumed", "quick_gelu": "QuickGELU", "gelu": "GELU"}
+RECIPE_HELP = "A recipe of Mergescope, or a config of mergekit whose models are pretrained and names of experts."
 NOT_ADAPTED = "No adaptation"
 LEARNING_NOTE = "The chain learns from images of the merged tasks, without their labels. They come from the benchmark."
 SET_KEY, EXPERTS_KEY = "models_chosen", "experts_chosen"  # widget keys: the set of models, the chosen experts
@@ -108,10 +112,10 @@ def draw_presets(current: Draft, experts: Mapping[str, str]) -> None:
             args=(current, experts), placeholder="Choose a preset", width=420,
         )  # fmt: skip
         with st.popover("Load a recipe", icon=":material/upload_file:"):
-            st.text_area("Recipe as YAML", key="recipe_text", max_chars=MAX_CHARACTERS, height=220)
+            st.text_area("Recipe as YAML", key="recipe_text", max_chars=MAX_CHARACTERS, height=220, help=RECIPE_HELP)
             if permissions.is_allowed(VisitorAction.UPLOAD):
                 st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
-            st.button("Use this recipe", on_click=_use_recipe)
+            st.button("Use this recipe", on_click=_use_recipe, args=(current.pretrained, experts))
     if problem := st.session_state.pop("recipe_problem", ""):
         st.error(page_text.safe_text(problem, 1000), icon=":material/error:")
     if note := st.session_state.pop("recipe_note", ""):
@@ -131,12 +135,16 @@ def _use_preset(current: Draft, experts: Mapping[str, str]) -> None:
         st.session_state["preset_shown"] = key
 
 
-def _use_recipe() -> None:
-    """Callback: use a recipe if all its checkpoints are listed; pages open no other files."""
+def _use_recipe(pretrained: str, experts: Mapping[str, str]) -> None:
+    """Callback: use a recipe if all its checkpoints are listed; pages open no other files.
+
+    Models of a config of mergekit are names of ``experts``, or ``pretrained``.
+    """
     upload = st.session_state.get("recipe_file")
     try:
         text = upload.getvalue().decode("utf-8") if upload else st.session_state["recipe_text"]
-        recipe = Recipe.from_yaml(text[:MAX_CHARACTERS])
+        text = text[:MAX_CHARACTERS]
+        recipe = _read_config(text, pretrained, experts) if is_config(text) else Recipe.from_yaml(text)
     except UnicodeDecodeError:
         st.session_state["recipe_problem"] = "This file is not text, so it is not a recipe."
     except MergingError as error:
@@ -154,6 +162,23 @@ def _use_recipe() -> None:
             view_state.store_draft(Draft.from_recipe(recipe))
             st.session_state["preset_shown"] = ""
             st.session_state["recipe_note"] = " ".join(recipe.unused)  # settings without effect
+
+
+def _read_config(text: str, pretrained: str, experts: Mapping[str, str]) -> Recipe:
+    """The recipe of a config of mergekit for models of this page. Raises RecipeError for any other model."""
+    from merging.recipes.mergekit.tensors import read_network_tensors  # loads torch
+
+    named = {PRETRAINED: pretrained, **experts}
+
+    def find(written: str) -> str:
+        if written not in named:
+            raise RecipeError(
+                f"The config names the model {printable(written, 60)}. On this page, its models are "
+                f"{first_few(named, 12)}; write these names, or run `mergescope merge --mergekit config.yml`."
+            )
+        return named[written]
+
+    return read_mergekit(text, read_network_tensors, find, pretrained)
 
 
 def draw_step_controls(step: DraftStep, method: Method, current: Draft, experts: Mapping[str, str]) -> bool:

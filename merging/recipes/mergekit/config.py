@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,11 @@ class MergekitConfig:
     def others(self) -> tuple[str, ...]:
         """The models other than the base model."""
         return tuple(reference for reference, _ in self.models if reference != self.base)
+
+
+def is_config(text: str) -> bool:
+    """Whether a text looks like a config of mergekit, not like a recipe."""
+    return re.search(r"^merge_method\s*:", text, re.MULTILINE) is not None
 
 
 def parse_config(text: str) -> MergekitConfig:

@@ -67,7 +67,8 @@ def _choose_origin(config: MergekitConfig, pretrained: str, find_reference: Call
     base = find_reference(config.base) if config.base else ""
     if pretrained and base and pretrained != base and config.method not in ("slerp", "karcher"):
         raise RecipeError(
-            f"The {NOUN} has the base_model {printable(config.base)}; leave out --pretrained {printable(pretrained)}."
+            f"The {NOUN} has the base_model {printable(config.base)}, and the merge starts from "
+            f"{printable(pretrained)}; name the same pretrained model in both."
         )
     return pretrained or base or find_reference(config.models[0][0])
 
