@@ -20,6 +20,7 @@ from merging.cli.commands.published_options import (
     fetch_options,
     from_option,
     into_option,
+    pack_option,
     to_option,
 )
 from merging.cli.exit_codes import DONE, FAILED, UsageError
@@ -186,22 +187,51 @@ def run(
     is_fetch_needed = _confirm_fetching(call, experiment_run, fetch_settings)
     store_choice(folders, choice)
     _run_steps(call, experiment_run, STEPS if is_fetch_needed else STEPS[FETCHING_STEP_COUNT:])
-    return _print_table(call, read_published_table(experiment, folders), table_file, expect)
+    code = _print_table(call, read_published_table(experiment, folders), table_file, expect)
+    if not call.json:
+        print(
+            f"To show these figures to others, without weights: mergescope published table {experiment.key} --pack "
+            f"{experiment.key}.msc"
+        )
+    return code
 
 
 @published.command(cls=Command)
 @argument("key", help="the key of an experiment that has run in this store")
 @store_option
 @to_option
+@pack_option
 @expect_option
 @click.pass_obj
-def table(call: Call, key: str, store: Path | None, table_file: Path | None, expect: str | None) -> int:
+def table(
+    call: Call, key: str, store: Path | None, table_file: Path | None, pack: Path | None, expect: str | None
+) -> int:
     """Print the table of the computed rows."""
     from merging.sharing.published.experiment_catalogue import read_experiment
     from merging.sharing.published.experiment_run import find_folders
     from merging.sharing.published.experiment_steps import read_published_table
 
-    return _print_table(call, read_published_table(read_experiment(key), find_folders(key, store)), table_file, expect)
+    folders = find_folders(key, store)
+    code = _print_table(call, read_published_table(read_experiment(key), folders), table_file, expect)
+    if pack is not None:
+        _pack_rows(call, folders, pack)
+    return code
+
+
+def _pack_rows(call: Call, folders: ExperimentFolders, path: Path) -> None:
+    """Write the runs of the computed rows, and the evaluations that they are compared with, to a pack."""
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.packs.pack_runs import pack_runs
+    from merging.sharing.published.experiment_steps import list_measured_runs
+    from merging.study.runs.run_store import Store
+
+    benchmark = Benchmark.load(folders.benchmark_folder)
+    run_store = Store(folders.root, benchmark=benchmark.digest)
+    written = pack_runs(list_measured_runs(folders), run_store, [benchmark], path)
+    for warning in written.warnings:
+        print_warning(warning)
+    if not call.json:
+        print(f"{path.name}: {size_text(written.size)}. Anybody can look at it: mergescope app --open {path.name}")
 
 
 def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:

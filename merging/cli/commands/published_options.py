@@ -69,6 +69,7 @@ to_option = option(
     metavar="FILE",
     help="write the table: .md, .csv or .json",
 )
+pack_option = option("--pack", type=PATH, metavar="FILE", help="also write the runs to a pack, such as results.msc")
 expect_option = option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
 into_option = option(
     "--into", "separate_cache", type=PATH, metavar="FOLDER", help="a separate cache, to take to another machine"

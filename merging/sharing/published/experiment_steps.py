@@ -248,6 +248,17 @@ def make_published_table(experiment: Experiment, choice: Choice, measured: Measu
     return build_table(experiment, choice, models, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
+def list_measured_runs(folders: ExperimentFolders) -> list[str]:
+    """The ids of the runs whose scores are the last measured rows, each once. Raises TaskError if there are none."""
+    from merging.sharing.published.experiment_catalogue import read_experiment
+    from merging.sharing.published.measured_rows import read_measured, read_measured_choice
+
+    if (choice := read_measured_choice(folders.folder)) is None:
+        raise TaskError(f"{folders.key} has no measured row yet. `published run {folders.key}` computes them.")
+    measured = read_measured(folders.folder, narrow_experiment(read_experiment(folders.key), choice), choice)
+    return list(dict.fromkeys(filter(None, (row.run for row in measured.rows.values()))))
+
+
 def read_published_table(experiment: Experiment, folders: ExperimentFolders) -> PublishedTable:
     """The table of the last measured rows, with the choice of that run. Raises TaskError if there are none.
 
