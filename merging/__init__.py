@@ -1,9 +1,10 @@
 """Merge fine-tuned CLIP vision experts and measure the effects of the merge.
 
-The public API is small. ``list_methods()`` lists the registered methods. ``merge()`` runs a chain of edits and one
-merge; ``register()`` adds a method of yours. ``load_modules()`` opens the modules that an adapt put on top of a merged model. ``preview()`` estimates the
-scores of a recipe. ``describe()`` lists the tensors of a model. ``capture()`` and ``gradient_means()`` pass data
-through any torch module. Importing this package is cheap: the first call that needs torch loads it.
+The public API is small. ``list_methods()`` lists the registered methods, and ``register()`` adds one of yours.
+``merge()`` runs a chain of edits and one merge. ``load_modules()`` opens the modules that an adapt put on top of a
+merged model. ``preview()`` estimates the scores of a recipe. ``describe()`` lists the tensors of a model. ``capture()``
+and ``gradient_means()`` pass data through any torch module. Importing this package is cheap: the
+first call that needs torch loads it.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
     from merging.study.runs.run import Run
 __all__ = [
     "Citation", "Edit", "Merge", "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__",
-    "capture", "describe", "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate", "register",
-    "save_gradients", "save_layer_inputs",
+    "capture", "describe", "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate",
+    "register", "save_gradients", "save_layer_inputs",
 ]  # fmt: skip
 
 

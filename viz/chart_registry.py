@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 
 from viz.chart import Chart, ChartError, quote_names
 from viz.figure_text import clean_text
+
+_outside: dict[str, Chart] = {}  # charts of other packages, by key
 
 
 @cache
@@ -22,9 +25,15 @@ def charts() -> tuple[Chart, ...]:
     return tuple(sorted(registered, key=lambda chart: chart.key))
 
 
+def add_outside(added: Iterable[Chart]) -> None:
+    """Let ``find`` know charts of other packages, in place of those before; ``charts`` does not list them."""
+    _outside.clear()
+    _outside.update({chart.key: chart for chart in added})
+
+
 def find(key: str) -> Chart:
     """The chart with that key. Raises ChartError, which suggests the most similar key."""
-    by_key = {chart.key: chart for chart in charts()}
+    by_key = _outside | {chart.key: chart for chart in charts()}
     if key not in by_key:
         similar = get_close_matches(key, by_key, 1)
         hint = f"did you mean {similar[0]!r}?" if similar else f"there are {quote_names(by_key)}"

@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import merging
 from app.notebook import html_forms
+from app.notebook.outside_charts import find_table, load_outside
 from merging.base.errors import MergingError, ParameterError
 from merging.base.progress import ProgressCallback, draw_bar
 from merging.base.text import duration_text
 from merging.engine.run import MergeResult
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
+
+    from viz.chart import Chart
 
 CHART_TABLES = {  # chart of a result -> the table that it draws
     "saliency_matrix": "saliency", "kept_share": "saliency", "drift_removed": "cat",
@@ -29,7 +33,12 @@ class NotebookResult(MergeResult):
     @property
     def charts(self) -> list[str]:
         """The keys of the charts that can be drawn from the tables of this result."""
-        return [chart for chart, table in CHART_TABLES.items() if table in self.tables]
+        ours = [chart for chart, table in CHART_TABLES.items() if table in self.tables]
+        return [*ours, *(key for key, chart in load_outside()[0].items() if self._find_table(chart) is not None)]
+
+    def _find_table(self, chart: Chart) -> pd.DataFrame | None:
+        """The table that a chart of another package draws."""
+        return find_table(chart, self.tables, self.tables.__getitem__)
 
     def plot(self, chart: str = "saliency_matrix", /, **options: Any) -> go.Figure:
         """A chart of the result's tables, at options of ``viz.draw``. MergingError lists the charts there are."""
@@ -37,7 +46,10 @@ class NotebookResult(MergeResult):
 
         if chart not in self.charts:
             drawn = ", ".join(self.charts) or "none, because no step of its chain wrote a table that a chart draws"
-            raise MergingError(f"This result has no chart {chart!r}; it has: {drawn}.")
+            problems = "".join(f" Not loaded: {problem}" for problem in load_outside()[1])
+            raise MergingError(f"This result has no chart {chart!r}; it has: {drawn}.{problems}")
+        if (outside := load_outside()[0].get(chart)) is not None:
+            return outside(self._find_table(outside), **options)
         return viz.draw(chart, self.tables[CHART_TABLES[chart]], **options)
 
     def _repr_html_(self) -> str:

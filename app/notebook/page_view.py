@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from app.notebook import html_forms
+from app.notebook import html_forms, outside_charts
 from merging.base import settings
 from merging.base.errors import MergingError
 
@@ -128,7 +128,10 @@ def draw_chart(chart: str, runs: Mapping[str, str], settings: Mapping[str, Any])
     from app.session.view_state import DISPLAY_KEYS
 
     if chart not in CHART_VIEWS:
-        raise MergingError(f"No page draws a chart {chart!r} of a run; there are: {', '.join(CHART_VIEWS)}.")
+        others = outside_charts.describe_outside()
+        raise MergingError(
+            f"No page draws a chart {chart!r} of a run; there are: {', '.join(CHART_VIEWS)}. {others}".rstrip()
+        )
     page, _, name = CHART_VIEWS[chart].partition("?")
     bound = {one.key for one in ADDRESS if one.bound}
     keys = [one.key for one in ADDRESS if {page.capitalize(), "All"} & {*one.pages.split(", ")}]

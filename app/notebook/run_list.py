@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isnan
 from typing import TYPE_CHECKING, Any
 
-from app.notebook import html_forms
+from app.notebook import html_forms, outside_charts
 from app.notebook.page_view import draw_chart, run_as_app, view
 from merging.base.errors import StoreError
 from merging.base.text import did_you_mean, first_few, percent_with_interval
@@ -53,8 +53,18 @@ class StoredRun:
         return self.stored.table(name)
 
     def plot(self, chart: str = "saliency_matrix", /, **settings: Any) -> go.Figure:
-        """A chart of this run at ``settings`` of its page, such as ``ratio=0.5``. MergingError lists what there is."""
-        return draw_chart(chart, {"run": self.id}, settings)
+        """A chart of this run at ``settings`` of its page, such as ``ratio=0.5``; a chart of a package at its options.
+
+        Raises MergingError, which lists what there is.
+        """
+        outside = outside_charts.load_outside()[0].get(chart)
+        if outside is None:
+            return draw_chart(chart, {"run": self.id}, settings)
+        table = outside_charts.find_table(outside, self.tables, self.stored.table)
+        if table is None:
+            columns, tables = ", ".join(outside.columns), ", ".join(self.tables) or "none"
+            raise StoreError(f"Run {self.id} has no table with the columns {columns} of {chart}; its tables: {tables}.")
+        return outside(table, **settings)
 
     def _describe_scores(self) -> list[str]:
         """The averages with their intervals, the H-score, the numbers of images and the seed, as text."""

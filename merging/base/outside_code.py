@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from merging.base.files.short_digest import short_digest
 from merging.base.modes import is_shared
@@ -27,7 +27,7 @@ OUR_FOLDER = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The reason why something outside this program was not loaded, with the file or package, and the line (0: unknown)."""
+    """Why something outside this program was not loaded: the file or package, the reason, and the line (0: unknown)."""
 
     place: str
     reason: str
@@ -55,6 +55,39 @@ def forget_entry_points() -> None:
     """Read the installed packages again when they are asked for next."""
     _scan.cache_clear()
     package_digest.cache_clear()
+
+
+class Keyed(Protocol):
+    """Something with a key."""
+
+    @property
+    def key(self) -> str:
+        """The name that it is called by."""
+        ...
+
+
+T = TypeVar("T", bound=Keyed)
+
+
+def load_entry_points(group: str, kind: type[T]) -> tuple[dict[str, T], list[Problem]]:
+    """What the entry points of a group name, by their names, and the problems of those that are not of a class."""
+    found: dict[str, T] = {}
+    problems = []
+    for entry in list_entry_points(group):
+        place = package_text(entry)
+        try:
+            value = entry.load()
+        except Exception as error:
+            problems.append(explain_failure(error, place))
+            continue
+        if not isinstance(value, kind):
+            problems.append(Problem(place, f"it is of the type {type(value).__name__}; expected {kind.__name__}."))
+        elif value.key != entry.name or entry.name in found:
+            reason = f"the key is {value.key!r}, and the entry point {entry.name!r}; "
+            problems.append(Problem(place, f"{reason}both must be the same, and each name occurs once."))
+        else:
+            found[entry.name] = value
+    return found, problems
 
 
 def package_text(entry: EntryPoint) -> str:

@@ -72,6 +72,11 @@ def install(
     return site / f"{name}.py"
 
 
+def forget_packages() -> None:
+    """Let the next question read the installed packages again."""
+    outside_code.forget_entry_points()
+
+
 def forget_modules() -> None:
     """Let a later test import other packages with these names."""
     for name in [one for one in sys.modules if one.startswith("lab_")]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merging.base.outside_code import MEASUREMENTS, list_entry_points
+from merging.base.text import printable
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.model_options import layer_inputs_option
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
     from merging.study.runs.run_store import Store
 
 
+def _name_outside() -> str:
+    """The measurements of packages, for the help; they are not loaded."""
+    names = [printable(entry.name, 40) for entry in list_entry_points(MEASUREMENTS)]
+    return f"; of packages: {', '.join(names)}" if names else ""
+
+
 @click.command(cls=Command)
 @argument(
     "what",
@@ -29,7 +37,7 @@ if TYPE_CHECKING:
     "model_map, robustness_references or robustness_references_choosing of its experts; joint_tsne or "
     "joint_tsne_in_domain of up to six runs together, cka of two; exemplars, drm_ablations, task_counts or "
     "method_times of the benchmark; "
-    "separate several by commas",
+    f"separate several by commas{_name_outside()}",
 )
 @argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or at least their first six digits")
 @layer_inputs_option

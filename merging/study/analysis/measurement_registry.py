@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
+from merging.base import outside_code
 from merging.base.errors import StoreError
-from merging.base.text import did_you_mean
+from merging.base.outside_code import Problem, load_entry_points
+from merging.base.text import did_you_mean, first_few
 from merging.study.analysis.measurement_subject import SubjectKind
 from merging.tasks.queue.job_kinds import JobKind
 
@@ -241,13 +244,26 @@ def find_refusal(measurement: Measurement, network: str) -> str:
     return f"“{measurement.title}” passes images through CLIP towers; this run is of {network}."
 
 
+@cache
+def load_outside() -> tuple[dict[str, Measurement], tuple[Problem, ...]]:
+    """The measurements of packages with entry points, by key, and those that cannot be used, with the reasons."""
+    found, problems = load_entry_points(outside_code.MEASUREMENTS, Measurement)
+    taken = [Problem(key, "the key is that of a measurement of Mergescope.") for key in found if key in MEASUREMENTS]
+    return {key: one for key, one in found.items() if key not in MEASUREMENTS}, (*problems, *taken)
+
+
 def find_measurement(key: str) -> Measurement:
     """The measurement of a key; raises StoreError with the nearest key if it is unknown."""
-    if key not in MEASUREMENTS:
+    if key in MEASUREMENTS:
+        return MEASUREMENTS[key]
+    outside, problems = load_outside()
+    if key not in outside:
+        known = [*MEASUREMENTS, *outside]
+        broken = f" Not loaded: {first_few(problems)}" if problems else ""
         raise StoreError(
-            f"There is no measurement {key!r}.{did_you_mean(key, MEASUREMENTS)} Known: {', '.join(MEASUREMENTS)}."
+            f"There is no measurement {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.{broken}"
         )
-    return MEASUREMENTS[key]
+    return outside[key]
 
 
 def name_in_domain(key: str) -> str:
