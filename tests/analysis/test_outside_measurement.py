@@ -15,7 +15,7 @@ from merging.study.analysis import measurement_registry
 from merging.tasks.context import Context
 from merging.tasks.queue.job_kinds import find_job_kind
 
-SOURCE = '''
+SOURCE = """
 import pandas as pd
 
 from merging.study.analysis.measurement_registry import Measurement
@@ -29,7 +29,7 @@ def count(subject, context):
 lab_count = Measurement("lab_count", "Number of experts", "lab_merges:count")
 drift = Measurement("drift", "Drift", "lab_merges:count")
 other = Measurement("another", "Other", "lab_merges:count")
-'''
+"""
 
 
 @pytest.fixture
