@@ -14,6 +14,7 @@ from packed_library import PackedLibrary
 from page_harness import chart_keys, chart_specs, charts, forget, open_page, press, words
 from streamlit.testing.v1 import AppTest
 
+from app import permissions
 from app.views.runs import packs
 from merging.base.errors import ModeError
 from merging.sharing.packs.open_packs import find_benchmark_of_pack, open_pack_file
@@ -141,9 +142,10 @@ def test_modes_for_many_take_no_packs(
     at = open_page("models", {"models_view": "runs"})
     assert not at.exception
     assert not [one for one in at.file_uploader if str(one.key).startswith(packs.UPLOAD_KEY)]
-    for call in (packs._open_upload, packs._close, packs._pack):
+    for name in ("_open_upload", "_close", "_pack"):
+        _, call = permissions.REQUIRED_ACTIONS[f"{packs.__name__}.{name}"]
         with pytest.raises(ModeError):
-            call.__wrapped__(None)
+            call(None)
 
 
 def test_runs_are_packed_by_a_click(packed: PackedLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
