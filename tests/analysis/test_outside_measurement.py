@@ -15,7 +15,7 @@ from merging.study.analysis import measurement_registry
 from merging.tasks.context import Context
 from merging.tasks.queue.job_kinds import find_job_kind
 
-SOURCE = '''
+SOURCE = """
 import pandas as pd
 
 from merging.study.analysis.measurement_registry import Measurement
@@ -23,13 +23,13 @@ from merging.study.analysis.measurement_subject import MeasurementResult
 
 
 def count(subject, context):
-    return MeasurementResult({"counts": pd.DataFrame({"n": [len(subject.run.experts)]})}, {"n": 1})
+    return MeasurementResult({"counts": pd.DataFrame({"n": [len(subject.recipe.experts)]})}, {"n": 1})
 
 
 lab_count = Measurement("lab_count", "Number of experts", "lab_merges:count")
 drift = Measurement("drift", "Drift", "lab_merges:count")
 other = Measurement("another", "Other", "lab_merges:count")
-'''
+"""
 
 
 @pytest.fixture

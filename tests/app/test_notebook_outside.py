@@ -19,14 +19,14 @@ from merging.base.errors import MergingError, StoreError
 from merging.base.outside_code import CHARTS
 from viz import chart_registry
 
-SOURCE = '''
+SOURCE = """
 from viz.figures.masks.mask_sections import kept_share
 import dataclasses
 
 lab_share = dataclasses.replace(kept_share, key="lab_share", title="Share kept, our way")
 lab_nothing = dataclasses.replace(kept_share, key="lab_nothing", columns=("no_such_column",))
 kept_share = kept_share
-'''
+"""
 
 
 @pytest.fixture
