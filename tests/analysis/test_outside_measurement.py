@@ -23,7 +23,7 @@ from merging.study.analysis.measurement_subject import MeasurementResult
 
 
 def count(subject, context):
-    return MeasurementResult({"counts": pd.DataFrame({"n": [len(subject.run.experts)]})}, {"n": 1})
+    return MeasurementResult({"counts": pd.DataFrame({"n": [len(subject.recipe.experts)]})}, {"n": 1})
 
 
 lab_count = Measurement("lab_count", "Number of experts", "lab_merges:count")
