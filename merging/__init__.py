@@ -93,8 +93,7 @@ def merge(  # noqa: PLR0913 - the public contract
         pretrained: a path, a Checkpoint, or a mapping name -> tensor (open_clip or Hugging Face visual names). Files
             get open_clip's names, with q, k and v packed in one tensor; a mapping keeps its names. The parameter
             ``split_qkv`` of some methods splits tensors whose names end in in_proj_weight or in_proj_bias into three.
-        experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors, or a list of these: checkpoints
-            of several runs of one task, which weight_averaging and model_stock take.
+        experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors, or a list of runs of one task.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows (n, d)}, or a result of ``capture``, or the path of its file}.

@@ -48,6 +48,9 @@ def variants(key: str) -> list[dict[str, Any]]:
 def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family_of(method)
+    if method.several_checkpoints:  # a parameter may be about each task's own checkpoints
+        first, *others = experts
+        experts = {first: experts[first], **{f"{first}#{n}": experts[name] for n, name in enumerate(others, 2)}}
     split_base, split_experts = (
         to_transformers_names(base),
         {name: to_transformers_names(state) for name, state in experts.items()},
