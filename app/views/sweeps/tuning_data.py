@@ -40,9 +40,8 @@ class TuningResults:
         """``trial_table``, with values in words, and the run only where it is stored."""
         table = tuning_tables.trial_table(self.trace)
         stored = page_data.store().list_ids()
-        names = {run: run for run in table["run"] if run in stored}
         words = [clean_text(write_values(values), 200) for values in table["values"]]
-        return table.assign(values=words, run=table["run"].map(names).fillna(""))
+        return table.assign(values=words, run=[run if run in stored else "" for run in table["run"]])
 
     @cached_property
     def dimensions(self) -> pd.DataFrame:

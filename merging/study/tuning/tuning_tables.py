@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def _resample(trial: Trial | None, benchmark: Benchmark, sample: PointSample) ->
 
 
 def importance_table(trace: TuningTrace) -> pd.DataFrame:
-    """A row for each objective and each dimension that every trial has: its importance; they add up to 1.
+    """A row for each objective and each dimension: its importance; those of an objective add up to 1.
 
     By PED-ANOVA (Watanabe, Bansal and Hutter, IJCAI 2023) from the trials of all searches: how much the values of the
     best tenth differ from those of all.
@@ -130,7 +131,9 @@ def importance_table(trace: TuningTrace) -> pd.DataFrame:
                 study.add_trial(optuna.trial.create_trial(params=dict(trial.values), distributions=own, value=-score))
         if len({trial.value for trial in study.trials}) < 2:
             continue
-        found: Mapping[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # too few trials with some choice of edits
+            found: Mapping[str, float] = optuna.importance.get_param_importances(study, evaluator=evaluator)
         rows += [(objective, name, labels[name], value) for name, value in found.items()]
     return pd.DataFrame(rows, columns=["objective", "name", "label", "importance"])
 
