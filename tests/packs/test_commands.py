@@ -64,7 +64,6 @@ def test_app_opens_a_pack_before_it_starts(
 ) -> None:
     started: list[str] = []
     monkeypatch.setattr(app_commands.os, "execv", lambda program, words: started.extend(words))
-    monkeypatch.setattr(app_commands, "_is_free", lambda port: True)
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     for name in (pack_folders.FOLDERS_VARIABLE, "MERGESCOPE_BENCHMARK"):
         monkeypatch.setenv(name, "")

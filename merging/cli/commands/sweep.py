@@ -113,7 +113,6 @@ def sweep(
     **options: Any,
 ) -> int:
     """Evaluate recipes at many values; a stopped sweep can be continued."""
-    from merging.base import settings
     from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.sharing.evaluator_session import run_program_sweep
@@ -123,7 +122,7 @@ def sweep(
     from merging.study.sweeps.sweep import SUBSETS, SWEEP_KINDS
     from merging.tasks.pack_folders import list_libraries
 
-    run_store, benchmark = Store(store, libraries=list_libraries(settings.benchmark_folder(), store)), Benchmark.load()
+    run_store = Store(store, libraries=list_libraries((benchmark := Benchmark.load()).folder, store))
     stored = stored and resolve_prefix(stored, sweep_storage.list_sweeps(run_store, SWEEP_KINDS))
     current_sweep = (
         sweep_storage.find_sweep(run_store, stored) if stored else _read_sweep(SweepOptions(**options), run_store)
