@@ -74,7 +74,7 @@ def tune_history(table: pd.DataFrame, *, title: str = "Score", selected: str | N
         f"{SEARCH_STYLES[search][0]} {describe_extreme(rows, 'value', '{value:percent} at trial {trial:count}')}"
         for search in SEARCH_STYLES if len(rows := table[table["search"] == search])
     ]  # fmt: skip
-    return _finish(fig, table, "trial", "value", selected, note, f"Best {clean_text(title, 40)}: {'; '.join(ends)}.")
+    return _finish(fig, table, "trial", "value", selected, note, f"{clean_text(title, 40)}: {'; '.join(ends)}.")
 
 
 @chart(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MIN_IDLE_RATIO = 10.0  # while points are computed: least idle time between two readings, in reading times
+OBJECTIVE_TITLES = {name: title[0].upper() + title[1:] for name, title in OBJECTIVES.items()}
 SEARCH_NAMES = {"tune": "Tuning", "random": "Random search", "grid": "Grid"}
 
 
@@ -60,7 +61,7 @@ class TuningResults:
     def importances(self) -> pd.DataFrame:
         """``importance_table``, with objectives in words."""
         table = tuning_tables.importance_table(self.trace)
-        return table.assign(objective=table["objective"].map(OBJECTIVES))
+        return table.assign(objective=table["objective"].map(OBJECTIVE_TITLES))
 
     @cached_property
     def by_point(self) -> dict[str, Trial]:
@@ -140,7 +141,7 @@ def tuning_label(tuning: Tuning) -> str:
 
 def score_name(tuning: Tuning) -> str:
     """What the value of a trial is: its objective, or the harmonic mean of several."""
-    names = [OBJECTIVES[name] for name in tuning.objectives]
+    names = [OBJECTIVE_TITLES[name] for name in tuning.objectives]
     name = names[0] if len(names) == 1 else "harmonic mean"
     return f"{name[:1].upper()}{name[1:]}"
 

@@ -13,6 +13,7 @@ from app.permissions import requires
 from app.reading import page_data
 from app.session import view_state
 from app.views.sweeps import tuning_data
+from app.views.sweeps.tuning_data import OBJECTIVE_TITLES
 from app.widgets.jobs import refused_action
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
@@ -22,7 +23,7 @@ from merging.study.sweeps.sweep import DEFAULT_IMAGES, with_absolute_paths
 from merging.study.sweeps.sweep_tables import estimate_point
 from merging.study.sweeps.sweep_target import EXPERTS, list_targets
 from merging.study.tuning.space import COEFFICIENTS, EDITS, KINDS
-from merging.study.tuning.tuning import MAX_MINUTES, MAX_POINTS, OBJECTIVES, SAMPLERS, Tuning, store_tuning
+from merging.study.tuning.tuning import MAX_MINUTES, MAX_POINTS, SAMPLERS, Tuning, store_tuning
 from merging.study.tuning.tuning_session import TuningSession
 from viz.figure_text import plural
 
@@ -81,8 +82,8 @@ def draw_start(recipes: Sequence[Recipe], entries: tuple[tuple[str, str], ...]) 
 def _draw_settings() -> dict[str, Any]:
     """Draw the fields of the search; returns the fields of a tuning."""
     objectives = st.multiselect(
-        "Objectives", OBJECTIVES, ["h"], format_func=OBJECTIVES.__getitem__, max_selections=3, key="tune_objectives",
-        persist_state=KEEP, help="Two or three give a front of points, none of which is worse by all.",
+        "Objectives", OBJECTIVE_TITLES, ["h"], format_func=OBJECTIVE_TITLES.__getitem__, max_selections=3,
+        key="tune_objectives", persist_state=KEEP, help="Two or three give a front of points, none of which is worse by all.",
     )  # fmt: skip
     sampler = st.selectbox(
         "Sampler", (AUTOMATIC, *SAMPLERS), key="tune_sampler", persist_state=KEEP,

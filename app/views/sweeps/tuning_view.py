@@ -14,7 +14,7 @@ from app.reading import page_data
 from app.session import click_errors, polled_pickers, selection, view_state
 from app.session.click_errors import guarded_fragment
 from app.views.sweeps import chosen_point, tuning_data
-from app.views.sweeps.tuning_data import SEARCH_NAMES, TuningResults
+from app.views.sweeps.tuning_data import OBJECTIVE_TITLES, SEARCH_NAMES, TuningResults
 from app.widgets import chart_view, page_parts
 from app.widgets.jobs import sweep_status
 from merging.base import settings
@@ -23,8 +23,9 @@ from merging.base.modes import VisitorAction
 from merging.study.runs.run import Run
 from merging.study.tuning.searches import GRID, TUNE
 from merging.study.tuning.space import write_values
-from merging.study.tuning.tuning import OBJECTIVES, Tuning, delete_tuning
+from merging.study.tuning.tuning import Tuning, delete_tuning
 from merging.tasks.queue.job_records import Job
+from viz.figure_text import clean_text
 
 POLL_SECONDS = 2.0  # seconds between updates while points are being computed
 OPTIMISM_NOTE = (
@@ -76,7 +77,7 @@ def _draw_best(results: TuningResults) -> None:
     best, number = results.best, st.column_config.NumberColumn
     shares = ("chosen", "value", "low", "high", "gap", "gap_low", "gap_high")
     rows = best.assign(
-        search=best["search"].map(SEARCH_NAMES), objective=best["objective"].map(OBJECTIVES),
+        search=best["search"].map(SEARCH_NAMES), objective=best["objective"].map(OBJECTIVE_TITLES),
         **{name: (100 * best[name]).round(1) for name in shares},
     ).drop(columns="point")  # fmt: skip
     columns = {
@@ -106,7 +107,9 @@ def _draw_charts(results: TuningResults, point: str) -> None:
     if len(tuning.objectives) > 1:
         renamed = dict(zip(tuning.objectives, "xyz", strict=False))
         draw(
-            "tune_front", results.trials.rename(columns=renamed), titles=[OBJECTIVES[one] for one in tuning.objectives]
+            "tune_front",
+            results.trials.rename(columns=renamed),
+            titles=[OBJECTIVE_TITLES[one] for one in tuning.objectives],
         )
     chart_view.draw_chart(
         "tune_importances", results.importances, name=f"tune_importances_{tuning.id}", note=results.note,
@@ -130,7 +133,7 @@ def _draw_chosen(results: TuningResults, point: str, stored_runs: Sequence[Run],
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=view_state.pick_point, args=("",))  # fmt: skip
         trial = results.by_point[point]
-        st.markdown(f"`{page_text.safe_text(write_values(trial.values), 400)}`")
+        st.code(clean_text(write_values(trial.values), 400), language=None, wrap_lines=True)
         if trial.planned is not None:
             chosen_point.draw_run(trial.planned, stored_runs)
 
@@ -141,7 +144,7 @@ def _draw_table(results: TuningResults) -> None:
         rows = results.trials[["search", "trial", *objectives, "on_front", "values", "run"]]
         rows = rows.assign(search=rows["search"].map(SEARCH_NAMES),
                            **{name: (100 * rows[name]).round(2) for name in objectives})  # fmt: skip
-        names = {name: f"{OBJECTIVES[name]} (%)" for name in objectives}
+        names = {name: f"{OBJECTIVE_TITLES[name]} (%)" for name in objectives}
         columns = {"search": "Search", "trial": "Trial", "on_front": "On the front", "values": "Values", "run": "Run"}
         page_parts.draw_table(rows, "Every trial", columns | names, "auto")
 
