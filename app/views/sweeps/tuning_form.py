@@ -83,7 +83,8 @@ def _draw_settings() -> dict[str, Any]:
     """Draw the fields of the search; returns the fields of a tuning."""
     objectives = st.multiselect(
         "Objectives", OBJECTIVE_TITLES, ["h"], format_func=OBJECTIVE_TITLES.__getitem__, max_selections=3,
-        key="tune_objectives", persist_state=KEEP, help="Two or three give a front of points, none of which is worse by all.",
+        key="tune_objectives", persist_state=KEEP,
+        help="Two or three give a front of points, none of which is worse by all.",
     )  # fmt: skip
     sampler = st.selectbox(
         "Sampler", (AUTOMATIC, *SAMPLERS), key="tune_sampler", persist_state=KEEP,
