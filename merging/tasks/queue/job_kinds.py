@@ -1,7 +1,7 @@
 """The kinds of jobs, as the queue knows them. Functions have dotted names, so that no code of a job is imported.
 
-A merge, a sweep and a tuning have kinds of their own, and the kind of a job that measures is the measurement's key. A job of any
-other kind is a command of the command line; its record has the command's words.
+A merge, a sweep and a tuning have kinds of their own, and the kind of a job that measures is the measurement's key. A
+job of any other kind is a command of the command line; its record has the command's words.
 """
 
 from __future__ import annotations
