@@ -53,7 +53,7 @@ def test_the_form_starts_a_tuning(
     assert not at.error and "60 points" in words(at)
     at.button(key="tune_start").click().run()
     ((tuning, made),) = list_tunings(Store(tmp_path / "store", libraries=())).items()
-    assert started == [(tuning, "Best values of Task Arithmetic \u2192 LwPTV")] or started[0][0] == tuning
+    assert started[0][0] == tuning and started[0][1].startswith("Best values of")
     assert made.space == (("task_arithmetic.scaling", "0:1.5"), ("coefficients", "")) and made.points == 20
     assert at.query_params["sweep"] == tuning and "No point is computed yet" in words(at)
     at.button(key="tuning_resume").click().run()
@@ -83,7 +83,7 @@ def test_a_whole_tuning(open_app: Any, library: Path, tmp_path: Path, monkeypatc
     at = open_app("sweeps", library, sweep=made.id)
     assert not at.exception and not at.error and not at.warning
     assert charts(at) == 4  # one objective has no front
-    assert "15 of 15 points: complete" in words(at) or "complete" in str([one.proto.text for one in at.get("progress")])
+    assert "complete" in str([one.proto.text for one in at.get("progress")])
     assert "The best point of the tuning." in words(at) and "too high" in words(at)
     chosen = picker(at, "chosen_trial")
     best = chosen.value
