@@ -79,6 +79,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/compare/other_charts.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
     "views/sweeps/sweep_form.py": {"alpha"},  # the key of interpolation coefficients
     "views/models/benchmark_form.py": {"seed"},  # of the draw of images
+    "views/lessons/guess_widgets.py": {"across"},  # an option of a chart: its columns
     "views/image/neighbors.py": {"rank"},  # a column of its table
     "views/image/attention.py": {"block"},  # a column of its table
     "widgets/panels/network_panel.py": {"layer"},  # what a click on the map chooses: a layer in all blocks
