@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "export": ("merging.cli.commands.export:export", "Export the model of a stored run as a folder."),
     "pack": (
         "merging.cli.pack_command:pack",
-        "Write stored runs to one file, without weights, that others can open.",
+        "Write stored runs with their scores, tables, measurements and sweeps to one file, without weights and paths.",
     ),
     "convert": (
         "merging.cli.commands.convert:convert",

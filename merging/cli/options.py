@@ -119,9 +119,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; objects that ``mergescope`` has created before are never garbage-collected."""
-        if not gc.isenabled():
-            gc.freeze()
-            gc.enable()
+        _start_garbage_collection()
         for make, names in reversed(getattr(self.callback, GROUPS_ATTRIBUTE, ())):
             ctx.params |= make(**{name: ctx.params.pop(name) for name in names})
         return super().invoke(ctx)
@@ -144,6 +142,18 @@ class OrderedGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in that order."""
         return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the group or one of its commands; a group may be a command of its own."""
+        _start_garbage_collection()
+        return super().invoke(ctx)
+
+
+def _start_garbage_collection() -> None:
+    """Collect garbage from now on, but never the objects that exist already."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
 
 
 option = functools.partial(click.option, cls=Option)

@@ -35,9 +35,7 @@ def pack(
 
     run_store = Store(store, libraries=list_libraries(settings.benchmark_folder(), store))
     run_ids = [run_store.resolve_id(run) for run in runs]
-    written = pack_runs(
-        run_ids, run_store, list_benchmarks(run_store.root), out, sweep_ids=sweeps, allowed=allow
-    )  # fmt: skip
+    written = pack_runs(run_ids, run_store, list_benchmarks(run_store.root), out, sweep_ids=sweeps, allowed=allow)
     for warning in written.warnings:
         print_warning(warning)
     if call.json:
@@ -45,5 +43,5 @@ def pack(
         return DONE
     counts = ", ".join(f"{count} {kind}" for kind, count in written.counts.items())
     print(f"{out.name}: {size_text(written.size)}, digest {written.digest}, without weights. It has: {counts}.")
-    print(f"Anybody can look at it: mergescope app --open {out.name}")
+    print(f"To look at it: mergescope app --open {out.name}")
     return DONE

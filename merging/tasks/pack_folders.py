@@ -11,11 +11,12 @@ import re
 from pathlib import Path
 
 from merging.base import settings
+from merging.base.files.short_digest import SHORT_DIGEST
 
 FOLDER, SUFFIX = "packs", ".msc"  # in a store; of the file of a pack
 FOLDERS_VARIABLE = "MERGESCOPE_PACK_FOLDERS"  # set for the processes of a server that was started with packs
 RUNS, BENCHMARKS = "runs", "benchmarks"  # folders in that of a pack
-FOLDER_NAME = re.compile(r"([^/\\]{1,60})-[0-9a-f]{12}")
+FOLDER_NAME = re.compile(rf"([^/\\]{{1,60}})-{SHORT_DIGEST.pattern}")
 
 
 def list_pack_folders(root: Path | None = None) -> list[Path]:

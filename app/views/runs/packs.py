@@ -106,7 +106,7 @@ def draw_pack_button(runs: Sequence[Run]) -> None:
     st.button(
         "Pack", icon=":material/package_2:", type="tertiary", key="pack_runs", on_click=_pack, args=(ids,),
         help=f"One file with the results of {plural(len(ids), 'run')}, without weights, paths and names of people. "
-        "Anybody can open it here or with mergescope app --open.",
+        "It opens here and with mergescope app --open.",
     )  # fmt: skip
     packed_ids, content = st.session_state.get(WRITTEN_KEY, ([], b""))
     if content and packed_ids == ids:

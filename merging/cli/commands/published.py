@@ -231,7 +231,7 @@ def _pack_rows(call: Call, folders: ExperimentFolders, path: Path) -> None:
     for warning in written.warnings:
         print_warning(warning)
     if not call.json:
-        print(f"{path.name}: {size_text(written.size)}. Anybody can look at it: mergescope app --open {path.name}")
+        print(f"{path.name}: {size_text(written.size)}. To look at it: mergescope app --open {path.name}")
 
 
 def _require_fetched_folder(folders: ExperimentFolders) -> ExperimentFolders:

@@ -25,22 +25,23 @@ from merging.base.errors import CheckpointError, MergingError, RecipeError, Stor
 from merging.base.files.npz import DAMAGE_ERRORS, DTYPE_KINDS, parse_header, read_array_infos
 from merging.base.files.paths import open_regular
 from merging.base.files.plain_yaml import read_plain_yaml
+from merging.base.files.short_digest import SHORT_DIGEST, short_digest
 from merging.base.files.strict_json import parse_json
 from merging.base.files.tables import UNPACKED_LIMIT
 from merging.base.text import printable, size_text
 from merging.base.version import __version__
 
 MANIFEST, KIND, FORMAT = "pack.json", "results of Mergescope", 1
-DIGEST_DIGITS = 12
 MAX_MEMBERS, MAX_MANIFEST_BYTES = 50_000, 1 << 24
 MAX_BYTES, MAX_MEMBER_BYTES = 1 << 30, 1 << 27  # of all members, and of one, after unpacking
 MAX_RATIO, MIN_RATIO_BYTES = 300, 1 << 22  # compression factor above which a member of that size is a bomb
-RESULT = r"(?:runs|measured|points|subsets|imported_scores)/[0-9a-f]{12}"
+NAME = SHORT_DIGEST.pattern
+RESULT = rf"(?:runs|measured|points|subsets|imported_scores)/{NAME}"
 MEMBER_NAME = re.compile(
     rf"{RESULT}/(?:[a-z0-9_]{{1,80}}\.json|[a-z0-9_]{{1,80}}\.npy(?:\.gz)?|(?:tables/)?[a-z0-9_]{{1,80}}\.csv(?:\.gz)?)"
-    r"|runs/[0-9a-f]{12}/recipe\.yaml"
-    r"|sweeps/[0-9a-f]{12}\.(?:yaml|json)"
-    r"|benchmarks/[0-9a-f]{12}/(?:tasks\.json|data/(?!\.)[A-Za-z0-9_.-]{1,80}\.npz)"
+    rf"|runs/{NAME}/recipe\.yaml"
+    rf"|sweeps/{NAME}\.(?:yaml|json)"
+    rf"|benchmarks/{NAME}/(?:tasks\.json|data/(?!\.)[A-Za-z0-9_.-]{{1,80}}\.npz)"
 )
 DATE = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal results are equal bytes
 PLAIN_FILE = (stat.S_IFREG | 0o644) << 16
@@ -73,11 +74,7 @@ def write_pack_file(path: Path, facts: Mapping[str, Any], members: Mapping[str, 
             info.external_attr, info.create_system = PLAIN_FILE, 3
             info.compress_type = zipfile.ZIP_STORED if name.endswith(".gz") else zipfile.ZIP_DEFLATED
             archive.writestr(info, content, compresslevel=9)
-    return _short_digest(raw)
-
-
-def _short_digest(manifest: bytes) -> str:
-    return hashlib.sha256(manifest).hexdigest()[:DIGEST_DIGITS]
+    return short_digest(raw.decode("utf-8", "surrogateescape"))
 
 
 def read_pack_file(path: Path) -> PackContents:
@@ -113,7 +110,7 @@ def read_pack(file: IO[bytes], name: str) -> PackContents:
         raise StoreError(f"{label} is damaged or not a pack: {reason}. Get the file again.") from None
     for member, content in members.items():
         _check_content(member, content, label)
-    return PackContents(_short_digest(raw), facts, members)
+    return PackContents(short_digest(raw.decode("utf-8", "surrogateescape")), facts, members)
 
 
 def _refuse(label: str, problem: str) -> NoReturn:
