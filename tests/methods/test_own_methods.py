@@ -37,7 +37,8 @@ BROKEN = {
     "label is a number": (HALVES.replace('label="Share"', "label=3"), "line 23: TypeError"),
     "params of ours": (
         HALVES.replace("class HalvesParams", "from merging.methods.merges.ties import TiesParams\nclass Unused")
-        .replace("\n@dataclass(frozen=True, kw_only=True)\n", "\n").replace("params=HalvesParams", "params=TiesParams"),
+        .replace("\n@dataclass(frozen=True, kw_only=True)\n", "\n")
+        .replace("params=HalvesParams", "params=TiesParams"),
         "params of 'my_halves' are TiesParams itself",
     ),
     "default": (HALVES.replace("fraction(0.5", "fraction(1.5"), "the parameters of 'my_halves' must be fields"),
