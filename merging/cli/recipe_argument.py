@@ -20,17 +20,29 @@ if TYPE_CHECKING:
 
 
 def find_recipe(reference: str, store: Store) -> Recipe:
-    """The recipe of a stored run or in a file, with absolute paths."""
-    from merging.recipes.recipe import Recipe
+    """The recipe of a stored run or in a file, with absolute paths. Raises RecipeError if it names no models."""
     from merging.study.sweeps.sweep import with_absolute_paths
 
     path = Path(reference)
     if not lexists(path) and (run := store.find(reference)) is not None and run.recipe is not None:
         return with_absolute_paths(run.recipe, Path.cwd())
-    recipe = Recipe.load(path)
+    recipe = load_recipe(path)
     for sentence in recipe.unused:
         print_warning(f"{path.name}: {sentence}")
     return with_absolute_paths(recipe, path.absolute().parent)
+
+
+def load_recipe(path: Path) -> Recipe:
+    """The recipe in a file. Raises RecipeError if there is none, or it names no pretrained model or no experts."""
+    from merging.recipes.recipe import Recipe
+
+    recipe = Recipe.load(path)
+    if not (recipe.pretrained and recipe.experts):
+        raise RecipeError(
+            f"{printable(path.name)} names {'no experts' if recipe.pretrained else 'no pretrained model'}. Add lines "
+            "such as “pretrained: bundled:pretrained” and “experts: {digits: bundled:digits, signs: bundled:signs}”."
+        )
+    return recipe
 
 
 def read_mergekit_file(

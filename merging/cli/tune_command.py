@@ -58,15 +58,15 @@ MINUTES = "min"  # the unit of a budget of time
 @click.pass_obj
 def tune(call: Call, /, stored: str | None, describe: bool, store: Path | None, device: str, **options: Any) -> int:
     """Search for the best values of a chain; report the best on other images, beside random search and a grid."""
-    from merging.base import settings
     from merging.base.files.short_digest import resolve_prefix
     from merging.images.benchmarks.benchmark import Benchmark
     from merging.study.runs.run_store import Store
     from merging.study.tuning import tuning as tunings
     from merging.study.tuning.tuning_session import TuningSession
     from merging.study.tuning.tuning_tables import estimate_tuning
+    from merging.tasks.pack_folders import list_libraries
 
-    run_store, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
+    run_store = Store(store, libraries=list_libraries((benchmark := Benchmark.load()).folder, store))
     if stored:
         current = tunings.find_tuning(run_store, resolve_prefix(stored, tunings.list_tunings(run_store)))
     else:

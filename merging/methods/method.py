@@ -279,6 +279,8 @@ def find_problem(method: Any, module: str = "") -> str:
             f"the key {method.key!r} is that of an existing {taken[0]}{taken[1]}")  # fmt: skip
     if not (isinstance(method.params, type) and issubclass(method.params, Params)):
         return f"params of {method.key!r} must be a subclass of Params"
+    if method.params is not NoParams and method.params.__module__.startswith(OUR_MODULES):
+        return f"params of {method.key!r} are {method.params.__name__} itself, of another method; subclass it"
     return _find_wrong_field(method) or _find_wrong_parameter(method) or _find_failing_fact(method)
 
 

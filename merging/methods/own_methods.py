@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from merging.base import outside_code
 from merging.base.errors import MethodError
 from merging.base.outside_code import Problem
+from merging.base.text import printable
 from merging.methods.method import REGISTERED, Method, add_method, collect_methods, find_problem, remove_method
 from merging.methods.origins import ORIGINS, Origin, OriginKind
 
@@ -171,7 +172,11 @@ def _register(found: Found, origin: Origin) -> Problem | None:
         return Problem(origin.place, "it calls register for no method.")
     added: list[Method] = []
     for method, line in found:
-        if problem := find_problem(method):
+        try:
+            problem = find_problem(method)
+        except Exception as error:  # of an own class, or of a field that no check foresees
+            problem = f"{type(error).__name__}: {printable(str(error), 200).rstrip('.')}"
+        if problem:
             for one in added:
                 remove_method(one)
             return Problem(origin.place, f"{problem}.", line)

@@ -112,3 +112,11 @@ def test_base_is_advised_with_the_command_that_has_it():
         for text in texts(path):
             if "--base" in text and commands not in path.parents and text != "--base":
                 assert "convert --base" in text or "run " in text or " --base FOLDER" in text, (path, text)
+
+
+@pytest.mark.parametrize("words", [["run"], ["sweep", "--vary", "scaling=0,1"], ["tune", "--space", "ties.density"]])
+@pytest.mark.parametrize(("models", "lacks"), [("", "no pretrained model"), ("pretrained: x\n", "no experts")])
+def test_a_recipe_without_models_is_told_what_to_write(words, models, lacks, capsys, tmp_path):
+    (tmp_path / "plain.yaml").write_text(f"version: 1\n{models}merge: ties\n")
+    assert main([words[0], str(tmp_path / "plain.yaml"), *words[1:], "--store", str(tmp_path / "store")]) == 1
+    assert f"plain.yaml names {lacks}. Add lines such as “pretrained: bundled:pretrained”" in capsys.readouterr().err

@@ -34,6 +34,13 @@ BROKEN = {
     "formula": (HALVES.replace('formula="x"', 'formula="$$ x"'), "without dollar signs"),
     "label": (HALVES.replace('label="Share"', 'label="<b>"'), "label and choices of my_halves.share"),
     "symbol": (HALVES.replace("label=", "symbol='$', label="), "the symbol of my_halves.share"),
+    "label is a number": (HALVES.replace('label="Share"', "label=3"), "line 23: TypeError"),
+    "params of ours": (
+        HALVES.replace("class HalvesParams", "from merging.methods.merges.ties import TiesParams\nclass Unused")
+        .replace("\n@dataclass(frozen=True, kw_only=True)\n", "\n")
+        .replace("params=HalvesParams", "params=TiesParams"),
+        "params of 'my_halves' are TiesParams itself",
+    ),
     "default": (HALVES.replace("fraction(0.5", "fraction(1.5"), "the parameters of 'my_halves' must be fields"),
     "plain field": (HALVES.replace("    share", "    other: int = 1\n    share"), "the parameters of 'my_halves'"),
     "run": (HALVES.replace("run=halves", "run=3"), "run of 'my_halves' must be a function"),

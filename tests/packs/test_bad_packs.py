@@ -80,6 +80,18 @@ def _wide_npy() -> bytes:
     return raw.replace(b"(4,)", b"(9,)")
 
 
+def _describe(**changed: Any) -> Callable[[Members], Members]:
+    """The pack's description of its benchmark, changed; ``task`` are changed fields of the first task."""
+
+    def change(members: Members) -> Members:
+        name = next(name for name in members if name.endswith("tasks.json"))
+        data = json.loads(members[name])
+        data["tasks"][0] |= changed.pop("task", {})
+        return _list_and_add(name, json.dumps(data | changed).encode())(members)
+
+    return change
+
+
 DEEP = b"[" * 100_000
 BAD = {
     "altered": (_alter, "does not have the sha-256"),
@@ -112,6 +124,10 @@ BAD = {
     "a run that is none": (_list_and_add(f"{RUN}/run.json", b"{}"), "run 0123456789ab is damaged"),
     "labels": (_list_and_add("benchmarks/0123456789ab/data/x.npz", b"PK"), "damaged or not an npz"),
     "benchmark": (_list_and_add("benchmarks/0123456789ab/tasks.json", b"{}"), "malformed"),
+    "a benchmark that is none of a pack": (_describe(packed_digest=""), "is not a description"),
+    "images of another benchmark": (_describe(images="bundled"), "is not a description"),
+    "images in files": (_describe(task={"referenced": True}), "is not a description"),
+    "a task outside the pack": (_describe(task={"key": "../../../x"}), "is not a description"),
 }
 
 

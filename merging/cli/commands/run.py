@@ -16,6 +16,7 @@ from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
 from merging.cli.output import encode_json, print_warning, report_progress
+from merging.cli.recipe_argument import load_recipe
 from merging.models.formats.model_sources import ModelRef
 from merging.models.task_checkpoints import flatten_experts
 
@@ -66,7 +67,6 @@ def run(
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.run_and_export import compute_run
-    from merging.recipes.recipe import Recipe
     from merging.study.runs.execute import RunOptions
     from merging.study.runs.execute_several import RequestedRun
 
@@ -74,7 +74,7 @@ def run(
         key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in captured_files.items()
     }
     loaded_recipes = [
-        Recipe.load(path)
+        load_recipe(path)
         .with_architecture(export_settings.activation or "", export_settings.architecture)
         .with_data(data)
         for path in recipes

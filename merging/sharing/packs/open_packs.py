@@ -73,9 +73,19 @@ def _check_unpacked(folder: Path, contents: PackContents, name: str) -> None:
         check_label_file(path, name[:80])
     for benchmark_folder in (folder / BENCHMARKS).glob("*"):
         try:
-            Benchmark.load(benchmark_folder)
+            benchmark = Benchmark.load(benchmark_folder)
         except MergingError as error:
             raise StoreError(f"{name[:80]} was not opened: {error}") from None
+        _check_description(benchmark, contents, name)
+
+
+def _check_description(benchmark: Benchmark, contents: PackContents, name: str) -> None:
+    """Raise StoreError unless a benchmark in a pack is only a description, which leads to no file outside the pack."""
+    prefix = f"{BENCHMARKS}/{benchmark.folder.name}"
+    files = {f"{prefix}/data/{task.key}.npz" for task in benchmark.tasks}
+    is_referring = benchmark.has_bundled_images or any(task.is_referenced for task in benchmark.tasks)
+    if is_referring or benchmark.packed_digest[:12] != benchmark.folder.name or not files <= contents.members.keys():
+        raise StoreError(f"{name[:80]} was not opened: its benchmark {benchmark.folder.name} is not a description.")
 
 
 def close_pack(folder_name: str, root: Path) -> None:

@@ -34,7 +34,6 @@ from merging.study.tuning.searches import (
     import_optuna,
     start_search,
 )
-from merging.study.tuning.space import write_values
 from merging.study.tuning.tuning import OBJECTIVES, Tuning, read_spent, write_spent
 from merging.tasks.context import QUIET, Context
 from merging.tasks.workers.pools import open_workers
@@ -306,8 +305,3 @@ class _Run:
                 )
 
         return replace(self._context, progress=pass_on if report is not None else None)
-
-
-def describe_trial(trial: Trial) -> str:
-    """A trial in words: 'tune 12: ties.density 0.31'."""
-    return f"{trial.search} {trial.number}: {write_values(trial.values)}"
