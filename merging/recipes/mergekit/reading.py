@@ -20,7 +20,7 @@ from merging.recipes.mergekit.merge_methods import (
     MIDDLING,
     RANDOM,
 )
-from merging.recipes.mergekit.settings import NetworkTensor, ConfigValues, write_rules
+from merging.recipes.mergekit.settings import ConfigValues, NetworkTensor, write_rules
 from merging.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
