@@ -75,8 +75,8 @@ def refuse_too_many(methods: Iterable[Method], experts: int) -> None:
     for method in methods:
         if method.max_experts is not None and experts > method.max_experts:
             raise RecipeError(
-                f"{method.title} merges at most {plural(method.max_experts, 'expert')}, and {experts} are given. Choose "
-                f"{method.max_experts} of them, or a merge for any number, such as weight_averaging or karcher."
+                f"{method.title} merges at most {plural(method.max_experts, 'expert')}, and {experts} are given. "
+                f"Choose {method.max_experts} of them, or a merge for any number, such as weight_averaging or karcher."
             )
 
 

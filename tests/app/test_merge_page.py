@@ -157,6 +157,16 @@ def test_another_merge_and_other_experts(open_app: Any, library: Path) -> None:
     assert "Choose at least one expert" in at.error[0].value
 
 
+def test_a_merge_of_two_experts_says_so_before_it_can_be_run(open_app: Any, library: Path) -> None:
+    at = open_app("merge", library, chain="weight_averaging")
+    next(box for box in at.selectbox if box.label == "Then merge with").select("slerp").run()
+    assert not at.exception and not find_buttons(at, "Run")
+    assert "SLERP merges at most 2 experts, and 4 are given" in at.error[0].value
+    at.multiselect(key="experts_chosen").set_value(["circles", "digits"]).run()
+    assert not at.error and find_buttons(at, "Run")
+    assert at.query_params["experts"] == "circles,digits" and at.query_params["chain"] == "slerp"
+
+
 def test_the_recipe_survives_a_visit_to_another_page(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;ties:density=0.5")
     at.switch_page("screens/home.py").run()

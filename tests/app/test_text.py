@@ -90,6 +90,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "session/selection.py": {"block", "layer"},  # what a click on the map chooses
     "status.py": {"mode"},  # of the server
     "reading/step_text.py": {"steps"},  # of a lesson
+    "reading/figures.py": {"t"},  # Plotly's name of the margin at the top
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "rank"},  # columns of its tables

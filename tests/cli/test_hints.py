@@ -54,6 +54,14 @@ def test_parameters_by_other_names(method, name, here, capsys):
     assert str(refused.value) in capsys.readouterr().err
 
 
+def test_too_many_experts_are_named_before_any_file_is_read(capsys, tmp_path):
+    empty = tmp_path / "empty.safetensors"  # no checkpoint
+    empty.touch()
+    words = [word for name in "abc" for word in ("--expert", f"{name}={empty}")]
+    assert main(["merge", "--pretrained", str(empty), *words, "--out", str(tmp_path / "x"), "--merge", "nuslerp"]) == 1
+    assert "NuSLERP merges at most 2 experts, and 3 are given. Choose 2 of them" in capsys.readouterr().err
+
+
 def test_synonyms_are_of_parameters_that_exist():
     names = {name for method in registry.list_methods() for name in method.params.bounds()}
     assert {here for there in SYNONYMS.values() for here in there} <= names

@@ -110,7 +110,7 @@ class Counting(MappingCheckpoint):
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
 def test_bytes_are_those_that_are_read_and_written(method: Any, tiny_benchmark: Any) -> None:
-    base, tuned = tiny.family()
+    base, tuned = tiny.family(tiny.EXPERTS[: method.max_experts])
     pretrained, experts = Counting(base), {name: Counting(tensors) for name, tensors in tuned.items()}
     recipe = chain_of(method)
     shown = images_of(recipe, tiny_benchmark)

@@ -181,9 +181,9 @@ MOST = {"random_mask": {"prune_ratio": 0.9}, "magnitude": {"prune_ratio": 0.9}, 
 )  # fmt: skip
 def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
     """After any merge, those that mix scalars included; -0.0 too."""
-    base, experts = family()
     edits = [(key, MOST[key])]
     method = registry.find_merge(merge)
+    base, experts = common_checks.family_of(method)
     params = {"steps": 3} if "steps" in method.params.bounds() else {}
     if reason := method.refuses(method.params.build(params), [(key, registry.find_edit(key).params.build({}))]):
         pytest.skip(reason)

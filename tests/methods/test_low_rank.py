@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from merging.base.numerics.low_rank import LowRank
 from merging.methods import registry
-from merging.methods.merges import drm, iso_c, iso_cts, tsv_m
+from merging.methods.merges import drm, iso_c, iso_cts, knots, tsv_m
 from merging.methods.slot import Slot
 from merging.models.families import Parameter, Role
 
@@ -21,6 +21,9 @@ CASES = {
     "iso_c": {},
     "iso_cts": {},
     "iso_cts, own": {"common_fraction": 0.1},
+    "knots": {},
+    "knots, all": {"density": 1.0, "aggregation": "sum"},
+    "core_space, plain": {"rule": "plain"},
 }
 
 
@@ -58,7 +61,7 @@ def test_factors_give_what_whole_matrices_give(key, height, width, ranks, seed):
     assert float((found - expected).norm()) <= 1e-10 * max(float(expected.norm()), 1.0)
 
 
-@pytest.mark.parametrize("key", ["drm", "tsv_m", "iso_c", "iso_cts"])
+@pytest.mark.parametrize("key", ["drm", "knots", "tsv_m", "iso_c", "iso_cts"])
 def test_only_small_matrices_are_decomposed(key, monkeypatch):
     def watched(whole):
         def decompose(matrix, *options):
@@ -69,6 +72,7 @@ def test_only_small_matrices_are_decomposed(key, monkeypatch):
 
     for module, name in (
         (drm, "left_basis"),
+        (knots, "left_basis"),
         (tsv_m, "truncated_svd"),
         (iso_cts, "truncated_svd"),
         (iso_c, "polar_factor"),

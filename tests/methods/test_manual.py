@@ -35,6 +35,7 @@ def family(dtype=torch.float32):
 
 def merge(key="task_arithmetic", edits=(), params=None, **options):
     base, experts = family(options.pop("dtype", torch.float32))
+    experts = dict(list(experts.items())[: registry.find_merge(key).max_experts])
     given, params = (
         common_checks.data(registry.find_merge(key), experts),
         {**common_checks.SHORT.get(key, {}), **(params or {})},

@@ -45,7 +45,19 @@ EXPERTS = ("a", "b", "c")
 QUICK = {key: {"steps": 3} for key in ("wudi", "adamerging", "localize_and_stitch", "surgery", "twin", "wemoe")}
 LEARNING = ("merge fisher", *(f"merge {key}" for key in ("adamerging", "localize_and_stitch")),
             *(f"adapt {key}" for key in ("surgery", "twin", "wemoe")), "one router", "head", "features")  # fmt: skip
-WIDE_ONES = ("drm", "tsv_m", "iso_c", "iso_cts", "wudi", "lot", "cat", "regmean")  # whose shapes matter
+WIDE_ONES = (
+    "drm",
+    "tsv_m",
+    "iso_c",
+    "iso_cts",
+    "wudi",
+    "lot",
+    "cat",
+    "regmean",
+    "knots",
+    "core_space",
+    "karcher",
+)  # whose shapes matter; fmt: skip
 
 
 def family(width: int) -> dict[str, MappingCheckpoint]:
@@ -114,7 +126,9 @@ def digest_method(name: str, models: dict[str, MappingCheckpoint]) -> str:
         shared = {"steps": 3, "shared": True, "routing": "image"}
         return digest_merge(Recipe.build("task_arithmetic", adapt=("wemoe", shared)), models)
     role, key = name.split()
-    return digest_merge(common_checks.recipe(registry.find_method(role, key), QUICK.get(key)), models)
+    method = registry.find_method(role, key)
+    merged = dict(list(models.items())[: None if method.max_experts is None else 1 + method.max_experts])
+    return digest_merge(common_checks.recipe(method, QUICK.get(key)), merged)
 
 
 def digest_head() -> str:

@@ -12,6 +12,7 @@ from app.reading.papers import published_tables
 from app.session import address, benchmark_choice, pages, view_state
 from app.views.methods import method_facts, paper_lines
 from app.widgets import page_parts, paper_line, parameter_controls
+from merging.base.text import plural
 from merging.images.benchmarks.metrics import PER_TASK
 from merging.methods.method import Merge, Method
 from merging.recipes.papers.published_figures import SOURCES, Figure, list_figures_with_method
@@ -52,6 +53,8 @@ def _draw_head(method: Method, shown_methods: Sequence[Method]) -> None:
     badges = [f":blue-badge[{method.role}]", f":gray-badge[needs {page_text.needs_words(method)}]"]
     badges += [f":gray-badge[works {'in pieces' if is_elementwise else 'on whole tensors'}]"]
     badges += [":orange-badge[one model per task]"] if isinstance(method, Merge) and method.per_task else []
+    if method.max_experts is not None:
+        badges += [f":orange-badge[at most {plural(method.max_experts, 'expert')}]"]
     st.markdown(" ".join(badges))
 
 

@@ -34,7 +34,7 @@ def methods(call: Call) -> int:
         )
         return DONE
     for method in registry.list_methods():
-        print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs})")
+        print(f"{method.role}  {method.key}  {method.title}  (needs: {method.needs}{_limit_text(method)})")
         bounds = method.params.bounds().items()
         rows = [
             (name, bound.describe(), f"default {_format_default(bound.default)}", bound.help) for name, bound in bounds
@@ -42,6 +42,10 @@ def methods(call: Call) -> int:
         if rows:
             print(format_columns(rows, indent="    "))
     return DONE
+
+
+def _limit_text(method: Method) -> str:
+    return "" if method.max_experts is None else f"; at most {method.max_experts} experts"
 
 
 def _compute_method_work() -> dict[tuple[str, str], dict[str, Any]]:
@@ -66,6 +70,6 @@ def _collect_facts(method: Method) -> dict[str, Any]:
     """The facts of a method, for programs."""
     bounds = method.params.bounds()
     params = {name: {**asdict(bound), "describe": bound.describe()} for name, bound in bounds.items()}
-    names = ("role", "key", "title", "summary", "formula", "variant", "version")
+    names = ("role", "key", "title", "summary", "formula", "variant", "max_experts", "version")
     facts = {name: getattr(method, name) for name in names}
     return {**facts, "needs": str(method.needs), "params": params, "citation": method.cite.text()}

@@ -30,9 +30,7 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
         recipe = Recipe.from_method(method)
         merged = dict(islice(experts.items(), method.max_experts))
         # ``adapted_on`` is the split whose images the method learns from, if it learns.
-        image_counts = [
-            _count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in merged
-        ]
+        image_counts = [_count_images(recipe, benchmark.count_images(name, recipe.adapted_on or "")) for name in merged]
         chain = chain_work(recipe, pretrained, merged, image_counts if recipe.test_data else ())
         if isinstance(method, Adapt):
             chain = _add_adapt_work(chain, method, (pretrained, *merged.values()), image_counts)

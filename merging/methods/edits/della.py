@@ -83,7 +83,7 @@ register(
         "rescales the others, which preserves the expectation.",
         formula=r"\tilde\tau_{k,i} = \frac{m_{k,i}\, \tau_{k,i}}{p_{k,i}}, \quad "
         r"m_{k,i} \sim \mathrm{Bernoulli}(p_{k,i}), \quad "
-        r"p_{k,i} = \rho - \epsilon + 2 \epsilon\, \frac{r_{k,i} - 1}{n - 1}",
+        r"p_{k,i} = \rho + \epsilon\, \frac{2\, r_{k,i} - n - 1}{n - 1}",
         cite=Citation(
             key="deep2024della",
             authors="Deep et al.",

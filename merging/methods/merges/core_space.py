@@ -15,7 +15,7 @@ from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import elected_entries, fields
 from merging.methods.shared.elected_entries import PLAIN, TIES
-from merging.methods.shared.singular_vectors import MATRICES, is_decomposed
+from merging.methods.shared.singular_vectors import is_decomposed
 from merging.methods.slot import Slot
 
 
@@ -56,7 +56,7 @@ def find_joint_bases(factors: Sequence[LowRank]) -> tuple[Tensor, Tensor]:
 def _algebra(params: CoreSpaceParams, matrix: LinearMap) -> float:
     if params.rule == PLAIN:
         return 0.0
-    height, width, short = matrix.outputs, matrix.inputs, matrix.short
+    height, width = matrix.outputs, matrix.inputs
     grams = symmetric_product(height, matrix.tasks * width) + symmetric_product(width, matrix.tasks * height)
     projections = (matrix.tasks + 1) * (product(height, height, width) + product(height, width, width))
     return grams + eigen(height) + eigen(width) + projections

@@ -90,9 +90,8 @@ register(
         title="Karcher mean",
         summary="Takes, per tensor, the direction whose squared angles to those of all experts are least, at the "
         "experts' mean length: SLERP for any number of experts.",
-        formula=r"\theta = \Big(\frac{1}{K} \sum_k \lVert \theta_k \rVert\Big)\, u, \quad "
-        r"u = \mathrm{argmin}_{\lVert u \rVert = 1} \sum_k \arccos^2\! \langle u, \hat\theta_k \rangle, "
-        r"\quad \hat\theta_k = \theta_k / \lVert \theta_k \rVert",
+        formula=r"\theta = \ell\, u, \quad \ell = \frac{1}{K} \sum_k \lVert \theta_k \rVert, \quad "
+        r"u = \mathrm{argmin}_{\lVert u \rVert = 1} \sum_k \mathrm{angle}(u, \theta_k)^2",
         cite=Citation(
             key="karcher1977riemannian",
             authors="Karcher",

@@ -13,7 +13,7 @@ from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import elected_entries, fields
 from merging.methods.shared.elected_entries import PLAIN, TIES
-from merging.methods.shared.singular_vectors import MATRICES, is_decomposed
+from merging.methods.shared.singular_vectors import is_decomposed
 from merging.methods.slot import Slot
 
 

@@ -55,7 +55,7 @@ register(
         summary="SLERP with a choice of what is one vector: a tensor, a row or a column. It can go between task "
         "vectors. For two experts.",
         formula=r"v = \frac{\sin((1 - t)\, \Omega)}{\sin \Omega}\, v_1 + \frac{\sin(t\, \Omega)}{\sin \Omega}\, v_2, "
-        r"\quad \cos \Omega = \cos(v_1, v_2), \quad t = \frac{w_2}{w_1 + w_2}",
+        r"\quad \cos \Omega = \cos(v_1, v_2)",
         cite=Citation(
             key="goddard2024mergekit",
             authors="Goddard et al.",
@@ -68,8 +68,8 @@ register(
         run=nuslerp,
         max_experts=2,
         variant="t stands for mergekit's two weights, and between = task_vectors for its base model. Rows lie along "
-        "the last dimension, columns along the first: with nuslerp_flatten off, mergekit takes the rows by default, and "
-        "the columns with nuslerp_row_wise on, whatever its documentation says. A tensor of one dimension is one "
+        "the last dimension, columns along the first: with nuslerp_flatten off, mergekit takes rows by default, and "
+        "columns with nuslerp_row_wise on, whatever its documentation says. A tensor of one dimension is one "
         "vector. An arc is a line only where sin Ω is below 1e-8; SLERP's limit is wider. A zero vector counts as "
         "orthogonal to the other.",
     )

@@ -1,4 +1,4 @@
-"""TIES on the entries of task vectors in any coordinates, one tensor at a time, and the fields of merges that use it."""
+"""TIES on the entries of task vectors in any coordinates, tensor by tensor, and the fields of merges that use it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def merge_entries(entries: Tensor, params: EntryRule) -> Tensor:
     if params.rule == PLAIN or not entries.numel():
         return merge_plainly(entries, params)
     sizes = entries.abs().flatten(1)
-    limits = (ROUNDING_SHARE * sizes.amax(dim=1)).tolist()
+    limits = (ROUNDING_SHARE * sizes.amax(dim=1)).cpu().tolist()
     if params.density < 1.0:
         ranks = [trim_rank(sizes.shape[1], params.density)] * len(sizes)
         limits = [max(pair) for pair in zip(limits, kth_smallest(lambda: [sizes], ranks), strict=True)]
