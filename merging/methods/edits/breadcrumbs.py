@@ -63,7 +63,7 @@ def _expert_masks(slot: Slot, params: BreadcrumbsParams) -> Tensor | None:
         return sizes < 0  # false everywhere
     # Ranks of the smallest and the largest scalar that an expert keeps; those of experts without either do not matter.
     low_ranks = [max(numel - count - int(numel * params.gamma), 0) for count in counts]
-    high_ranks = [max(low + count - 1, 0) for low, count in zip(low_ranks, counts, strict=True)]
+    high_ranks = [low + max(count, 1) - 1 for low, count in zip(low_ranks, counts, strict=True)]
     limits = sizes.new_tensor(kth_smallest(lambda: [sizes.flatten(1)], low_ranks + high_ranks))
     low, high = limits.reshape(2, experts, *[1] * slot.pretrained.dim())
     masks: Tensor = (sizes >= low) & (sizes <= high)

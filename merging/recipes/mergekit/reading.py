@@ -20,7 +20,7 @@ from merging.recipes.mergekit.merge_methods import (
     MIDDLING,
     RANDOM,
 )
-from merging.recipes.mergekit.settings import NetworkTensor, Settings, write_rules
+from merging.recipes.mergekit.settings import ConfigValues, NetworkTensor, write_rules
 from merging.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def read_mergekit(
     config = parse_config(text)
     origin = _choose_origin(config, pretrained, find_reference)
     experts = _name_experts(_list_experts(config), find_reference)
-    settings = Settings(config, lambda: read_tensors(origin))
+    settings = ConfigValues(config, lambda: read_tensors(origin))
     reading = _Reading(config, settings, tuple(experts), is_split=has_separate_qkv(settings.tensors))
     edits, merge = reading.steps()
     recipe = Recipe.build(merge[0], merge[1], edits, origin, experts, **recipe_fields)
@@ -110,7 +110,7 @@ class _Reading:
     """A config that is being read: its settings, and the names of the experts in the recipe."""
 
     config: MergekitConfig
-    settings: Settings
+    settings: ConfigValues
     experts: tuple[str, ...]
     is_split: bool
 

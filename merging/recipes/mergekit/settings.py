@@ -39,7 +39,7 @@ def is_plain(setting: Any) -> bool:
     return isinstance(setting, bool | int | float | str)
 
 
-class Settings:
+class ConfigValues:
     """The values of a config's parameters by tensor.
 
     ``read_tensors`` returns the tensors that are merged; it is called only if a list or a filter needs them.
