@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,7 +26,8 @@ def api() -> Iterator[str]:
 
     for name in sorted(merging.__all__):
         value = getattr(merging, name)
-        yield f"{name}{inspect.signature(value)}" if callable(value) else name
+        signature = str(inspect.signature(value)) if callable(value) else ""
+        yield name + re.sub(" at 0x[0-9a-f]+", "", signature)  # the addresses of default functions
         if inspect.isclass(value):
             members = [member for member in vars(value) if not member.startswith("_")]
             members += [field for field in getattr(value, "__dataclass_fields__", ()) if not field.startswith("_")]
