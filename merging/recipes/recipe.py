@@ -337,6 +337,8 @@ class Recipe:
     @classmethod
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``to_plain`` writes it."""
+        if isinstance(data, dict) and "merge_method" in data:
+            raise RecipeError("This is a config of mergekit, not a recipe; run `mergescope merge --mergekit FILE`.")
         data = check_fields(data, "recipe", FIELDS, VERSION)
         merge, params = chain_rules.parse_step_entry(data.get("merge"), "merge")
         edits, adapt = data.get("edits") or [], data.get("adapt")

@@ -8,6 +8,7 @@ import mergekit_cases
 import pytest
 import split_qkv_models
 import torch
+import yaml
 
 from merging.base.errors import MergingError, RecipeError
 from merging.models.families import classify_parameters
@@ -71,6 +72,7 @@ def read(text: str, tensors: Any = TENSORS, **fields: Any) -> Recipe:
         (f"merge_method: slerp\n{ONE}parameters: {{t: [0, 1.5]}}", "t is a position from 0 to 1; got 1.5"),
         (f"merge_method: nuslerp\n{ONE}parameters: {{weight: 1}}", "takes two models besides"),
         (f"merge_method: karcher\n{MODELS}parameters: {{max_iter: 2.5}}", "max_iter is a whole number"),
+        (f"merge_method: karcher\n{MODELS}parameters: {{max_iter: 2000}}", "values of karcher that cannot be run here"),
         (f"merge_method: sce\n{MODELS}parameters: {{select_topk: 0}}", "keeps nothing"),
         (f"merge_method: sce\n{MODELS}parameters: {{select_topk: [0.1, 1]}}", "write one number"),
     ],
@@ -81,6 +83,11 @@ def test_what_no_recipe_can_express_is_refused_by_name(text: str, problem: str |
         return
     with pytest.raises(RecipeError, match=problem):
         read(text)
+
+
+def test_a_config_in_the_place_of_a_recipe_is_recognized() -> None:
+    with pytest.raises(RecipeError, match="a config of mergekit, not a recipe; run `mergescope merge --mergekit"):
+        Recipe.from_yaml(f"merge_method: ties\n{MODELS}")
 
 
 def test_values_follow_filters_and_layers() -> None:
@@ -192,3 +199,9 @@ def test_written_configs_state_dtypes_and_random_draws() -> None:
     hub = Recipe.build("weight_averaging", {}, [("wise_ft", {"alpha": 0.5})], "hf-hub:o/base", {"a": "hf-hub:o/a"})
     plain = write_mergekit(hub, TENSORS, "float32")
     assert "base_model: o/base" in plain and "out_dtype" not in plain and "weight: 0.5" in plain
+
+
+def test_the_average_of_several_checkpoints_counts_every_task_once() -> None:
+    several = Recipe.build("weight_averaging", {}, [], "base", {"a": ["a1", "a2"], "b": "b"})
+    models = yaml.safe_load(write_mergekit(several, TENSORS))["models"]
+    assert {entry["model"]: entry["parameters"]["weight"] for entry in models} == {"a1": 0.25, "a2": 0.25, "b": 0.5}

@@ -10,7 +10,7 @@ from torch import Tensor
 from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, EarlierEdits, Edit, register
 from merging.methods.params import Params, choice, fraction, real
-from merging.methods.shared import fields
+from merging.methods.shared import expert_factors, fields
 from merging.methods.shared.random_masks import sample_at_rates
 from merging.methods.slot import Slot
 
@@ -62,9 +62,7 @@ def della(slot: Slot, params: DellaParams, statistics: None) -> Tensor:
     if params.rescale_by == "probability":
         return (kept / probabilities.clamp(min=torch.finfo(torch.float32).tiny)).to(vectors)
     if params.rescale_by == "l1":
-        before, after = (to_float64(rows).abs().flatten(1).sum(dim=1) for rows in (vectors, kept))
-        factors = torch.where(after > 0, before / after.where(after > 0, 1.0), 1.0)
-        return kept * factors.to(vectors).reshape(-1, *[1] * slot.pretrained.dim())
+        return expert_factors.keep_size(vectors, kept)
     return kept
 
 

@@ -12,28 +12,20 @@ from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_pro
 from merging.base.numerics.linear_algebra import RANK_TOLERANCE, left_basis, to_float64
 from merging.base.numerics.low_rank import LowRank
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params
-from merging.methods.shared import elected_entries, fields
-from merging.methods.shared.elected_entries import PLAIN, TIES
+from merging.methods.shared.elected_entries import PLAIN, EntryParams, merge_entries
 from merging.methods.shared.singular_vectors import is_decomposed
 from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreSpaceParams(Params):
+class CoreSpaceParams(EntryParams):
     """The parameters of Core Space."""
-
-    rule: str = elected_entries.rule()
-    density: float = elected_entries.density()
-    aggregation: str = elected_entries.aggregation()
-    scaling: float = fields.scaling(1.0, (0.0, 2.0))
-    split_qkv: bool = fields.split_qkv(when=("rule", TIES))
 
 
 def core_space(slot: Slot, params: CoreSpaceParams, statistics: None) -> Tensor:
     """The task vector merged in the joint bases of the tasks' factors, (K, *S) -> (*S)."""
     if params.rule == PLAIN or not is_decomposed(slot):  # a plain sum is the same in all coordinates
-        return params.scaling * elected_entries.merge_entries(slot.task_vectors, params)
+        return params.scaling * merge_entries(slot.task_vectors, params)
     if slot.factors is not None:
         left, right = find_joint_bases(slot.factors)
         cores = torch.stack([(left.T @ factor.up) @ (factor.down @ right) for factor in slot.factors])
@@ -42,7 +34,7 @@ def core_space(slot: Slot, params: CoreSpaceParams, statistics: None) -> Tensor:
         left, right = left_basis(matrices, RANK_TOLERANCE), left_basis(matrices.mT, RANK_TOLERANCE)
         cores = left.T @ matrices @ right
     slot.report_share(0.8)  # finding the bases takes most of the time
-    merged = params.scaling * elected_entries.merge_entries(cores, params)
+    merged = params.scaling * merge_entries(cores, params)
     return (left @ merged @ right.T).to(slot.task_vectors)
 
 

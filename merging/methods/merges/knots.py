@@ -10,28 +10,20 @@ from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_pro
 from merging.base.numerics.linear_algebra import RANK_TOLERANCE, left_basis, to_float64
 from merging.base.numerics.low_rank import low_rank_basis, project_on_basis
 from merging.methods.method import Citation, Merge, register
-from merging.methods.params import Params
-from merging.methods.shared import elected_entries, fields
-from merging.methods.shared.elected_entries import PLAIN, TIES
+from merging.methods.shared.elected_entries import PLAIN, EntryParams, merge_entries
 from merging.methods.shared.singular_vectors import is_decomposed
 from merging.methods.slot import Slot
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnotsParams(Params):
+class KnotsParams(EntryParams):
     """The parameters of KnOTS."""
-
-    rule: str = elected_entries.rule()
-    density: float = elected_entries.density()
-    aggregation: str = elected_entries.aggregation()
-    scaling: float = fields.scaling(1.0, (0.0, 2.0))
-    split_qkv: bool = fields.split_qkv(when=("rule", TIES))
 
 
 def knots(slot: Slot, params: KnotsParams, statistics: None) -> Tensor:
     """The task vector merged in the tasks' joint directions, (K, *S) -> (*S)."""
     if params.rule == PLAIN or not is_decomposed(slot):  # a plain sum is the same in all coordinates
-        return params.scaling * elected_entries.merge_entries(slot.task_vectors, params)
+        return params.scaling * merge_entries(slot.task_vectors, params)
     if (factors := slot.small_factors) is not None:  # known products of thin matrices, which save work
         basis = low_rank_basis(factors, RANK_TOLERANCE)
         entries = project_on_basis(basis, factors)
@@ -40,7 +32,7 @@ def knots(slot: Slot, params: KnotsParams, statistics: None) -> Tensor:
         basis = left_basis(matrices, RANK_TOLERANCE)
         entries = basis.T @ matrices  # S V_k, the singular values included
     slot.report_share(0.5)  # finding the basis takes about half of the time
-    return (params.scaling * basis @ elected_entries.merge_entries(entries, params)).to(slot.task_vectors)
+    return (params.scaling * basis @ merge_entries(entries, params)).to(slot.task_vectors)
 
 
 def _algebra(params: KnotsParams, matrix: LinearMap) -> float:

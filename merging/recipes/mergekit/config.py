@@ -70,7 +70,8 @@ def parse_config(text: str) -> MergekitConfig:
         if field in REFUSED and value is not None:
             raise RecipeError(f"The {NOUN} has {field}, which {REFUSED[field]}.")
         if field not in FIELDS and field not in REFUSED:
-            raise RecipeError(f"The {NOUN} has an unknown field {shorten(field)}.{did_you_mean(str(field), FIELDS)}")
+            hint = did_you_mean(str(field), FIELDS)
+            raise RecipeError(f"The {NOUN} has an unknown field {shorten(field)}.{hint} Known: {', '.join(FIELDS)}.")
     method = data.get("merge_method")
     if not isinstance(method, str) or method not in MERGE_METHODS:
         hint = did_you_mean(str(method), MERGE_METHODS)

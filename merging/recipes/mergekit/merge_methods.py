@@ -19,13 +19,13 @@ class MergeMethod:
     """A method of mergekit.
 
     ``shared`` has its parameters with one value for all models, ``by_model`` those that every model has, each with its
-    default. ``needs_base`` is None if a base model is optional. ``sparsity`` and ``elects`` describe methods that add
+    default. Without ``needs_base``, a base model is optional. ``sparsity`` and ``elects`` describe methods that add
     task vectors up. Parameters in ``idle`` have no effect.
     """
 
     shared: Mapping[str, Any]
     by_model: Mapping[str, Any] = field(default_factory=dict)
-    needs_base: bool | None = True
+    needs_base: bool = True
     sparsity: str = ""
     elects: bool = False
     sums: bool = False
@@ -47,7 +47,7 @@ def _make_sum(sparsity: str, elects: bool, normalize: bool = False, **by_model: 
 
 MERGE_METHODS: Mapping[str, MergeMethod] = MappingProxyType(
     {
-        "linear": MergeMethod(shared={"normalize": True}, by_model={"weight": REQUIRED}, needs_base=None),
+        "linear": MergeMethod(shared={"normalize": True}, by_model={"weight": REQUIRED}, needs_base=False),
         "task_arithmetic": _make_sum("", elects=False),
         "ties": _make_sum(LARGEST, elects=True, normalize=True),
         "dare_linear": _make_sum(RANDOM, elects=False),
@@ -56,9 +56,9 @@ MERGE_METHODS: Mapping[str, MergeMethod] = MappingProxyType(
         "nuslerp": MergeMethod(
             shared={"nuslerp_flatten": True, "nuslerp_row_wise": False},
             by_model={"weight": REQUIRED},
-            needs_base=None,
+            needs_base=False,
         ),
-        "karcher": MergeMethod(shared={"max_iter": 10, "tol": 1e-5}, needs_base=None),
+        "karcher": MergeMethod(shared={"max_iter": 10, "tol": 1e-5}, needs_base=False),
         "della": _make_sum(BY_RANK, elects=True, normalize=True, epsilon=0.15),
         "della_linear": _make_sum(BY_RANK, elects=False, epsilon=0.15),
         "breadcrumbs": _make_sum(MIDDLING, elects=False, gamma=0.01),

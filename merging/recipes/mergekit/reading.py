@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from merging.base.errors import RecipeError
+from merging.base.errors import ParameterError, RecipeError
 from merging.base.text import printable
 from merging.methods.split_qkv import SPLIT_QKV
 from merging.models.model_references import BUNDLED_PREFIXES, HUB_PREFIX
@@ -55,10 +55,13 @@ def read_mergekit(
     config = parse_config(text)
     origin = _choose_origin(config, pretrained, find_reference)
     experts = _name_experts(_list_experts(config), find_reference)
-    settings = ConfigValues(config, lambda: read_tensors(origin))
+    settings = ConfigValues(config, read_tensors(origin))
     reading = _Reading(config, settings, tuple(experts), is_split=has_separate_qkv(settings.tensors))
     edits, merge = reading.steps()
-    recipe = Recipe.build(merge[0], merge[1], edits, origin, experts, **recipe_fields)
+    try:
+        recipe = Recipe.build(merge[0], merge[1], edits, origin, experts, **recipe_fields)
+    except ParameterError as error:
+        raise RecipeError(f"The {NOUN} has values of {config.method} that cannot be run here: {error}") from None
     return replace(recipe, unused=(*recipe.unused, *reading.notes()))
 
 
@@ -220,7 +223,7 @@ class _Reading:
         value = float(scale.flat[0])
         if np.ptp(scale) == 0 and 0 <= value <= MAX_SCALING:
             return edits, ("ties", {**params, "scaling": value})
-        rules = write_rules("lambda", scale, [], lambda: self.settings.tensors)
+        rules = write_rules("lambda", scale, [], self.settings.tensors)
         return [*edits, ("manual", {"rules": rules, "when": "after"})], ("ties", params)
 
     # --- the other methods ---------------------------------------------------------------------------------------
@@ -245,7 +248,7 @@ class _Reading:
             raise RecipeError(f"In the {NOUN}, t is a position from 0 to 1; got {_farthest(positions):g}.")
         if positions.min() == positions.max():
             return [], ("slerp", {"t": float(positions.flat[0]), **self._split()})
-        rules = write_rules("t", positions, [], lambda: self.settings.tensors)
+        rules = write_rules("t", positions, [], self.settings.tensors)
         return [], ("slerp", {"t": 1.0, "positions": rules, **self._split()})
 
     def _nuslerp(self) -> tuple[list[Step], Step]:
@@ -295,4 +298,4 @@ class _Reading:
         return {name: 1.0, factors: self._write_rules(name, values)}
 
     def _write_rules(self, name: str, values: Values) -> list[dict[str, Any]]:
-        return write_rules(name, values, self.experts, lambda: self.settings.tensors)
+        return write_rules(name, values, self.experts, self.settings.tensors)

@@ -7,7 +7,7 @@ filters, the first whose text is in the tensor's name decides; an entry without 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,21 +40,11 @@ def is_plain(setting: Any) -> bool:
 
 
 class ConfigValues:
-    """The values of a config's parameters by tensor.
+    """The values of a config's parameters by tensor; ``tensors`` are those that are merged, the columns of values."""
 
-    ``read_tensors`` returns the tensors that are merged; it is called only if a list or a filter needs them.
-    """
-
-    def __init__(self, config: MergekitConfig, read_tensors: Callable[[], Sequence[NetworkTensor]]) -> None:
-        self._config, self._read_tensors = config, read_tensors
-        self._tensors: tuple[NetworkTensor, ...] | None = None
-
-    @property
-    def tensors(self) -> tuple[NetworkTensor, ...]:
-        """The tensors that are merged, in the order of the columns of values."""
-        if self._tensors is None:
-            self._tensors = tuple(t for t in self._read_tensors() if t.parameter.role not in UNMERGED)
-        return self._tensors
+    def __init__(self, config: MergekitConfig, tensors: Sequence[NetworkTensor]) -> None:
+        self._config = config
+        self.tensors = tuple(tensor for tensor in tensors if tensor.parameter.role not in UNMERGED)
 
     def flag(self, name: str) -> bool:
         """A parameter that is true or false. Raises RecipeError for anything else, also for one that varies."""
@@ -176,7 +166,7 @@ def _number(name: str, value: Any) -> float:
 
 
 def write_rules(
-    name: str, values: Values, experts: Sequence[str], tensors: Callable[[], Sequence[NetworkTensor]]
+    name: str, values: Values, experts: Sequence[str], tensors: Sequence[NetworkTensor]
 ) -> list[dict[str, Any]]:
     """Values (K, L) or (K, 1) as rules of factors, plain data; none where every value is 1.
 
@@ -193,8 +183,7 @@ def write_rules(
         if np.ptp(values, axis=1).max() == 0:
             rules = _rules_by_expert(values[:, 0].tolist(), experts)
         else:
-            parameters = [tensor.parameter for tensor in tensors()]
-            rules = list(simplify(values, experts or ["all"], parameters))
+            rules = list(simplify(values, experts or ["all"], [tensor.parameter for tensor in tensors]))
         return [rule.to_plain() for rule in read_rules(rules)]
     except ParameterError as error:
         raise RecipeError(f"In the {NOUN}, the values of {name} cannot be written as factors: {error}.") from None

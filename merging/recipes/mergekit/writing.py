@@ -11,6 +11,7 @@ from merging.methods.factor_rules import FactorRule, resolve
 from merging.methods.split_qkv import SPLIT_QKV
 from merging.models.families import UNMERGED
 from merging.models.model_references import HUB_PREFIX
+from merging.models.task_checkpoints import group_by_task
 from merging.recipes.mergekit.merge_methods import BY_RANK, EQUAL_BELOW, LARGEST, LEAST_NORM, MIDDLING, RANDOM
 from merging.recipes.mergekit.reading import has_separate_qkv
 from merging.recipes.mergekit.settings import NetworkTensor
@@ -140,8 +141,12 @@ class _Writing:
 
     def _sum(self, step: Step) -> dict[str, Any]:
         """Methods that add task vectors up."""
-        share = 1 / len(self.experts) if step.key == "weight_averaging" else step.params.values()["scaling"]
-        return self._write_sums(SUM_METHODS[self.sparsity], self.weights, self.scale * share, normalize=False)
+        weights, scale = self.weights, self.scale * step.params.values().get("scaling", 1.0)
+        if step.key == "weight_averaging":  # every task counts once, however many checkpoints it has
+            tasks = list(group_by_task(self.experts).values())
+            for rows in tasks:
+                weights[rows] /= len(rows) * len(tasks)
+        return self._write_sums(SUM_METHODS[self.sparsity], weights, scale, normalize=False)
 
     def _ties(self, step: Step) -> dict[str, Any]:
         """Methods that elect a sign."""
