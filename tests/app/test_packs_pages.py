@@ -189,6 +189,7 @@ def test_a_shut_store_still_shows_packs_of_the_server(
     monkeypatch.setattr(disk, "is_writable", lambda folder: False)
     monkeypatch.setattr(open_packs.tempfile, "mkdtemp", lambda prefix: str(tmp_path / "temporary"))
     monkeypatch.setenv("MERGESCOPE_PACK_FOLDERS", "")
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(packed.folder))
     (folder,) = open_packs.open_for_server([packed.pack])
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(find_benchmark_of_pack(folder)))
     forget()

@@ -201,7 +201,7 @@ def describe_methods(recipe: Recipe) -> Iterator[str]:
     """Every method of a chain, with its parameters and formula."""
     for number, (method, step) in enumerate(recipe.stages, 1):
         values = {name: value for name, value in step.params.stated_values().items() if value is not None}
-        tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
+        tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE and name in values}
         values |= {name: printable(bound.to_text(values[name]), MAX_TABLE_CHARACTERS) for name, bound in tables.items()}
         parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
         yield f"{number}. **{method.title}**{parameters}: {_escape_own_text(method.summary)}"
