@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
-from merging.base.outside_code import CHARTS, Problem, load_entry_points
+from merging.base.outside_code import CHARTS, LoadProblem, load_entry_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def load_outside() -> tuple[dict[str, Chart], tuple[Problem, ...]]:
+def load_outside() -> tuple[dict[str, Chart], tuple[LoadProblem, ...]]:
     """The charts of packages with entry points, by key, and those that cannot be used, with the reasons."""
     import viz
     from viz import chart_registry
@@ -23,7 +23,7 @@ def load_outside() -> tuple[dict[str, Chart], tuple[Problem, ...]]:
 
     found, problems = load_entry_points(CHARTS, Chart)
     ours = {chart.key for chart in viz.charts()}
-    taken = [Problem(key, "the key is that of a chart of Mergescope.") for key in found if key in ours]
+    taken = [LoadProblem(key, "the key is that of a chart of Mergescope.") for key in found if key in ours]
     others = {key: chart for key, chart in found.items() if key not in ours}
     chart_registry.add_outside(others.values())
     return others, (*problems, *taken)

@@ -26,7 +26,7 @@ OUR_FOLDER = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class LoadProblem:
     """Why something outside this program was not loaded: the file or package, the reason, and the line (0: unknown)."""
 
     place: str
@@ -69,7 +69,7 @@ class Keyed(Protocol):
 T = TypeVar("T", bound=Keyed)
 
 
-def load_entry_points(group: str, kind: type[T]) -> tuple[dict[str, T], list[Problem]]:
+def load_entry_points(group: str, kind: type[T]) -> tuple[dict[str, T], list[LoadProblem]]:
     """What the entry points of a group name, by their names, and the problems of those that are not of a class."""
     found: dict[str, T] = {}
     problems = []
@@ -81,10 +81,10 @@ def load_entry_points(group: str, kind: type[T]) -> tuple[dict[str, T], list[Pro
             problems.append(explain_failure(error, place))
             continue
         if not isinstance(value, kind):
-            problems.append(Problem(place, f"it is of the type {type(value).__name__}; expected {kind.__name__}."))
+            problems.append(LoadProblem(place, f"it is of the type {type(value).__name__}; expected {kind.__name__}."))
         elif value.key != entry.name or entry.name in found:
             reason = f"the key is {value.key!r}, and the entry point {entry.name!r}; "
-            problems.append(Problem(place, f"{reason}both must be the same, and each name occurs once."))
+            problems.append(LoadProblem(place, f"{reason}both must be the same, and each name occurs once."))
         else:
             found[entry.name] = value
     return found, problems
@@ -116,7 +116,7 @@ def package_digest(module: str) -> str:
     return digest.hexdigest()
 
 
-def list_method_files() -> tuple[list[Path], list[Problem]]:
+def list_method_files() -> tuple[list[Path], list[LoadProblem]]:
     """The files of $MERGESCOPE_METHODS, sorted, and why there are none if the variable is set and cannot be followed.
 
     Where several people use the server, the folder is not read.
@@ -129,13 +129,13 @@ def list_method_files() -> tuple[list[Path], list[Problem]]:
             "Several people use this server, so it loads no methods from a folder. Install them as a package with "
             f"entry points in the group {METHODS}."
         )
-        return [], [Problem(FOLDER_VARIABLE, reason)]
+        return [], [LoadProblem(FOLDER_VARIABLE, reason)]
     folder = Path(text).expanduser().absolute()
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix == ".py" and path.name[0] not in "._")
     except OSError as error:
         reason = f"{folder} is not a folder that can be read ({error.strerror}). Set the variable to one, or unset it."
-        return [], [Problem(FOLDER_VARIABLE, reason)]
+        return [], [LoadProblem(FOLDER_VARIABLE, reason)]
     return files, []
 
 
@@ -150,7 +150,7 @@ def own_sources() -> Iterator[str]:
             yield f"{path.name} cannot be read"
 
 
-def explain_failure(error: BaseException, place: str, file: str = "") -> Problem:
+def explain_failure(error: BaseException, place: str, file: str = "") -> LoadProblem:
     """The problem with code that raised an error while it was loaded: a ``file``, or, without one, a package."""
     if isinstance(error, SyntaxError):
         frames = [(error.filename or "", error.lineno or 0)]
@@ -160,11 +160,11 @@ def explain_failure(error: BaseException, place: str, file: str = "") -> Problem
         reason = f"{type(error).__name__}: {str(error).rstrip('.') or 'it has no text'}."
     if file:
         line = next((line for name, line in reversed(frames) if name == file), 0)
-        return Problem(place, printable(reason, MAX_REASON), line)
+        return LoadProblem(place, printable(reason, MAX_REASON), line)
     name, line = frames[-1] if frames else ("", 0)
     if Path(name).is_file() and not Path(name).is_relative_to(OUR_FOLDER) and "importlib" not in Path(name).parts:
         reason = f"{Path(name).name}, line {line}: {reason}"
-    return Problem(place, printable(reason, MAX_REASON))
+    return LoadProblem(place, printable(reason, MAX_REASON))
 
 
 def short_name(text: str) -> str:

@@ -1,7 +1,8 @@
 """Loads the methods of others: of packages with entry points, and of the files in the folder $MERGESCOPE_METHODS.
 
-A file or package is registered as a whole or not at all; one that is broken is a ``Problem`` in a list, and the others
-are not affected. A file is executed from the bytes of which its digest is made, under a private name of a module.
+A file or package is registered as a whole or not at all; one that is broken is a ``LoadProblem`` in a list, and the
+others are not affected. A file is executed from the bytes of which its digest is made, under a private name of a
+module.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from merging.base import outside_code
 from merging.base.errors import MethodError
-from merging.base.outside_code import Problem
+from merging.base.outside_code import LoadProblem
 from merging.base.text import printable
 from merging.methods.method import REGISTERED, Method, add_method, collect_methods, find_problem, remove_method
 from merging.methods.origins import ORIGINS, Origin, OriginKind
@@ -34,59 +35,59 @@ class _LoadedFile:
 
     digest: str
     methods: list[Method] = field(default_factory=list)
-    problem: Problem | None = None
+    problem: LoadProblem | None = None
 
 
 @dataclass
-class _State:
+class LoadState:
     """Everything that was loaded in this process."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_loading: bool = False  # a file that asks for the list of methods does not start to load again
     is_loaded: bool = False
-    packages: list[Problem] = field(default_factory=list)
-    folder: list[Problem] = field(default_factory=list)
+    packages: list[LoadProblem] = field(default_factory=list)
+    folder: list[LoadProblem] = field(default_factory=list)
     files: dict[Path, _LoadedFile] = field(default_factory=dict)
 
 
-_state = _State()
+load_state = LoadState()
 
 
 def load() -> None:
     """Load the methods of others, once."""
-    if not _state.is_loaded:
+    if not load_state.is_loaded:
         _load(packages=True)
 
 
 def reload() -> None:
     """Load the methods of others that are not loaded yet; files that are new, changed or gone count from now on."""
-    _load(packages=not _state.is_loaded)
+    _load(packages=not load_state.is_loaded)
 
 
-def list_problems() -> tuple[Problem, ...]:
+def list_problems() -> tuple[LoadProblem, ...]:
     """What could not be loaded, in the order in which it was tried."""
-    files = [one.problem for one in tuple(_state.files.values()) if one.problem is not None]
-    return (*_state.packages, *_state.folder, *files)
+    files = [one.problem for one in tuple(load_state.files.values()) if one.problem is not None]
+    return (*load_state.packages, *load_state.folder, *files)
 
 
 def _load(packages: bool) -> None:
-    with _state.lock:
-        if _state.is_loading:
+    with load_state.lock:
+        if load_state.is_loading:
             return
-        _state.is_loading = True
+        load_state.is_loading = True
         try:
             if packages:
                 entries = outside_code.list_entry_points(outside_code.METHODS)
                 found = [_load_package(entry) for entry in entries]
-                _state.packages = [problem for problem in found if problem is not None]
-            files, _state.folder = outside_code.list_method_files()
-            for path in [path for path in _state.files if path not in files]:
+                load_state.packages = [problem for problem in found if problem is not None]
+            files, load_state.folder = outside_code.list_method_files()
+            for path in [path for path in load_state.files if path not in files]:
                 _forget(path)
             for path in files:
                 _load_file(path)
-            _state.is_loaded = True
+            load_state.is_loaded = True
         finally:
-            _state.is_loading = False
+            load_state.is_loading = False
 
 
 def load_file(path: Path) -> list[Method]:
@@ -95,8 +96,8 @@ def load_file(path: Path) -> list[Method]:
     Raises:
         MethodError: the file is broken; the text has the file, the line and the reason.
     """
-    with _state.lock:
-        _load(packages=not _state.is_loaded)
+    with load_state.lock:
+        _load(packages=not load_state.is_loaded)
         loaded = _load_file(path.absolute())
     if loaded.problem is not None:
         raise MethodError(str(loaded.problem))
@@ -105,13 +106,13 @@ def load_file(path: Path) -> list[Method]:
 
 def _load_file(path: Path) -> _LoadedFile:
     """What becomes of a file; nothing changes if it is loaded already."""
-    unread: Problem | None = None
+    unread: LoadProblem | None = None
     source, found = b"", Found()
     try:
         source = path.read_bytes()
     except OSError as error:
-        unread = Problem(str(path), f"it cannot be read: {error.strerror}.")
-    digest, known = hashlib.sha256(source).hexdigest(), _state.files.get(path)
+        unread = LoadProblem(str(path), f"it cannot be read: {error.strerror}.")
+    digest, known = hashlib.sha256(source).hexdigest(), load_state.files.get(path)
     if known is not None and known.digest == digest and unread is None:
         return known
     loaded = _LoadedFile(digest, problem=unread)
@@ -126,7 +127,7 @@ def _load_file(path: Path) -> _LoadedFile:
     if loaded.problem is None:
         loaded.problem = _register(found, Origin(OriginKind.FILE, str(path), digest))
         loaded.methods = [] if loaded.problem else [method for method, _ in found]
-    _state.files[path] = loaded
+    load_state.files[path] = loaded
     return loaded
 
 
@@ -146,7 +147,7 @@ def _execute(path: Path, source: bytes, digest: str) -> Found:
     return found
 
 
-def _load_package(entry: EntryPoint) -> Problem | None:
+def _load_package(entry: EntryPoint) -> LoadProblem | None:
     """Register the methods of an entry point: a method, or a module that registers some. Returns the problem if any."""
     place, module = outside_code.package_text(entry), entry.module
     try:
@@ -166,10 +167,10 @@ def _load_package(entry: EntryPoint) -> Problem | None:
     return _register(found, Origin(OriginKind.PACKAGE, place, outside_code.package_digest(module), module))
 
 
-def _register(found: Found, origin: Origin) -> Problem | None:
+def _register(found: Found, origin: Origin) -> LoadProblem | None:
     """Register all methods of one origin, or none of them; returns why not."""
     if not found:
-        return Problem(origin.place, "it calls register for no method.")
+        return LoadProblem(origin.place, "it calls register for no method.")
     added: list[Method] = []
     for method, line in found:
         try:
@@ -179,7 +180,7 @@ def _register(found: Found, origin: Origin) -> Problem | None:
         if problem:
             for one in added:
                 remove_method(one)
-            return Problem(origin.place, f"{problem}.", line)
+            return LoadProblem(origin.place, f"{problem}.", line)
         add_method(method, origin)
         added.append(method)
     return None
@@ -187,6 +188,6 @@ def _register(found: Found, origin: Origin) -> Problem | None:
 
 def _forget(path: Path) -> None:
     """Take back the methods of a file."""
-    if (loaded := _state.files.pop(path, None)) is not None:
+    if (loaded := load_state.files.pop(path, None)) is not None:
         for method in loaded.methods:
             remove_method(method)

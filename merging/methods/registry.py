@@ -25,7 +25,7 @@ def _load_module(role: str, module: str) -> None:
 
 
 @cache
-def _load_all() -> None:
+def load_all() -> None:
     """Import every method's module, which registers the method, and the methods of others."""
     for role in FOLDERS:
         for module in _list_modules(role):
@@ -35,14 +35,14 @@ def _load_all() -> None:
 
 def list_methods() -> tuple[Method, ...]:
     """Every registered method: edits, then merges, then adapts, each sorted by key."""
-    _load_all()
+    load_all()
     order = {"edit": 0, "merge": 1, "adapt": 2}
     return tuple(sorted(REGISTERED.values(), key=lambda method: (order[method.role], method.key)))
 
 
 def reload_methods() -> None:
     """Load the methods of others that are new or changed since they were loaded; those that are gone are left out."""
-    _load_all()
+    load_all()
     own_methods.reload()
 
 
@@ -55,7 +55,7 @@ def find_method(role: str, key: str) -> Method:
         own_methods.load()
     if method := REGISTERED.get((role, current_key)):
         return method
-    _load_all()
+    load_all()
     registered = tuple(REGISTERED)
     keys = [k for r, k in registered if r == role]
     other_role = next((r for r, k in registered if r != role and k == key.casefold()), None)

@@ -67,14 +67,14 @@ def test_what_a_click_chooses_is_said_in_one_place() -> None:
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     # The parameters of what a browser merges as the engine does, and those of the manual edit.
     "live/desk.py": {*(name for names in (EDITS | MERGES).values() for name in names), "default", "rules", "when"},
-    "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
+    "screens/masks.py": {"shared", "block", "threshold", "weights"},  # a choice of the live picture
     "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
-    "views/conflicts/sign_agreement.py": {"density", "rank_tol"},  # columns and notes of the measurement
-    "reading/runs/network_values.py": {"density"},  # a column of the measurement of signs
+    "views/conflicts/sign_agreement.py": {"density", "rank_tol", "positions"},  # columns and notes of the measurement
+    "reading/runs/network_values.py": {"density", "weights"},  # columns or values of the measurement of signs
     "views/drift/similarity.py": {"seed"},  # a note of the measurement
     "views/conflicts/spectra.py": {"direction"},  # a column of its table: singular vectors are numbered
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
-    "reading/papers/paper_facts.py": {"components"},  # a fact of claims
+    "reading/papers/paper_facts.py": {"components", "weights"},  # a fact of claims, and a column of a table
     "views/compare/run_pair.py": {"scope"},  # a column of its table
     "views/compare/other_charts.py": {"direction", "threshold"},  # a column of its table: singular vectors are numbered
     "views/sweeps/sweep_form.py": {"alpha"},  # the key of interpolation coefficients
@@ -82,6 +82,13 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/lessons/guess_widgets.py": {"across"},  # an option of a chart: its columns
     "views/image/neighbors.py": {"rank"},  # a column of its table
     "views/image/attention.py": {"block"},  # a column of its table
+    "views/drift/lot_cases.py": {"weights"},  # a column of its table
+    "views/runs/run_rows.py": {"weights"},  # a column of its table
+    "screens/home.py": {"weights"},  # a column of a table
+    "views/features/feature_maps.py": {"positions"},  # of points in the plane
+    "views/features/joint_tables.py": {"positions"},  # the same
+    "views/run_page/run_pictures.py": {"positions"},  # the same
+    "views/sweeps/tuning_form.py": {"seed"},  # of the search
     "widgets/panels/network_panel.py": {"layer"},  # what a click on the map chooses: a layer in all blocks
     "reading/restored_tensors.py": {"block"},  # a level or a column of its table
     "views/drift/restoring.py": {"block"},  # a level or a column of its table

@@ -178,6 +178,8 @@ def test_too_much_in_all_is_refused(packed: PackedLibrary, tmp_path: Path, monke
     _refused(packed.pack.read_bytes(), tmp_path, "would unpack to more than a pack has")
     monkeypatch.setattr(pack_file, "MAX_MEMBERS", 3)
     _refused(packed.pack.read_bytes(), tmp_path, "members; at most 3")
+    monkeypatch.setattr(pack_file, "MAX_LIST_BYTES", 100)
+    _refused(packed.pack.read_bytes(), tmp_path, "list of members is longer than 100 bytes")
 
 
 def test_stated_size_that_is_not_the_real_one_is_refused(packed: PackedLibrary, tmp_path: Path) -> None:

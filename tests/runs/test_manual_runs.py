@@ -89,7 +89,7 @@ def test_links_hold_rules_with_any_name() -> None:
         ("manual:b0", "manual: write parameters as name=value; got 'b0'"),
         ("manual:wehn=after", "manual has no parameter 'wehn'.* Did you mean 'when'"),
         ("manual:b0=0,b1=0", "manual.rules appears twice; join its rules by '[+]'"),
-        ("ties:b0=0", "ties has no parameter 'b0'"),
+        ("pcb:b0=0", "pcb has no parameter 'b0'"),
     ],
 )
 def test_wrong_lines_say_what_is_wrong(step: str, problem: str) -> None:

@@ -47,13 +47,13 @@ def nothing_loaded() -> Iterator[None]:
         registry.list_methods()  # ours
         outside_code.forget_entry_points()
         methods, origins = dict(REGISTERED), dict(ORIGINS)
-        patch.setattr(own_methods, "_state", own_methods._State())
-        registry._load_all.cache_clear()
+        patch.setattr(own_methods, "load_state", own_methods.LoadState())
+        registry.load_all.cache_clear()
         yield
     for table, before in ((REGISTERED, methods), (ORIGINS, origins)):
         table.clear()
         table.update(before)
-    registry._load_all.cache_clear()
+    registry.load_all.cache_clear()
     outside_code.forget_entry_points()
 
 

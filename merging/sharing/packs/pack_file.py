@@ -43,6 +43,8 @@ MEMBER_NAME = re.compile(
     rf"|sweeps/{NAME}\.(?:yaml|json)"
     rf"|benchmarks/{NAME}/(?:tasks\.json|data/(?!\.)[A-Za-z0-9_.-]{{1,80}}\.npz)"
 )
+# The record at the end of a zip file has the size of its list of members; a comment of up to 64 KiB can follow it.
+END_SIGNATURE, END_BYTES, MAX_LIST_BYTES = b"PK\x05\x06", (1 << 16) + 22, 1 << 22
 DATE = (1980, 1, 1, 0, 0, 0)  # of every member, so that equal results are equal bytes
 PLAIN_FILE = (stat.S_IFREG | 0o644) << 16
 ZIP_ERRORS = (*DAMAGE_ERRORS, NotImplementedError, zlib.error)
@@ -98,6 +100,7 @@ def read_pack(file: IO[bytes], name: str) -> PackContents:
         StoreError: it is no pack, of another format, damaged, altered, unsafe or too large; nothing is written.
     """
     label = printable(name, 80)
+    _check_directory(file, label)
     try:
         with zipfile.ZipFile(file) as archive:
             infos = _check_members(archive.infolist(), label)
@@ -111,6 +114,17 @@ def read_pack(file: IO[bytes], name: str) -> PackContents:
     for member, content in members.items():
         _check_content(member, content, label)
     return PackContents(short_digest(raw.decode("utf-8", "surrogateescape")), facts, members)
+
+
+def _check_directory(file: IO[bytes], label: str) -> None:
+    """Raise StoreError if the list of members is so long that reading it alone would take much memory."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - END_BYTES, 0))
+    end = file.read(END_BYTES)
+    start = end.rfind(END_SIGNATURE)
+    file.seek(0)
+    if start >= 0 and int.from_bytes(end[start + 12 : start + 16], "little") > MAX_LIST_BYTES:
+        _refuse(label, f"its list of members is longer than {MAX_LIST_BYTES:,} bytes")
 
 
 def _refuse(label: str, problem: str) -> NoReturn:

@@ -7,7 +7,7 @@ from functools import cache
 
 from merging.base import outside_code
 from merging.base.errors import StoreError
-from merging.base.outside_code import Problem, load_entry_points
+from merging.base.outside_code import LoadProblem, load_entry_points
 from merging.base.text import did_you_mean, first_few
 from merging.study.analysis.measurement_subject import SubjectKind
 from merging.tasks.queue.job_kinds import JobKind
@@ -245,10 +245,12 @@ def find_refusal(measurement: Measurement, network: str) -> str:
 
 
 @cache
-def load_outside() -> tuple[dict[str, Measurement], tuple[Problem, ...]]:
+def load_outside() -> tuple[dict[str, Measurement], tuple[LoadProblem, ...]]:
     """The measurements of packages with entry points, by key, and those that cannot be used, with the reasons."""
     found, problems = load_entry_points(outside_code.MEASUREMENTS, Measurement)
-    taken = [Problem(key, "the key is that of a measurement of Mergescope.") for key in found if key in MEASUREMENTS]
+    taken = [
+        LoadProblem(key, "the key is that of a measurement of Mergescope.") for key in found if key in MEASUREMENTS
+    ]
     return {key: one for key, one in found.items() if key not in MEASUREMENTS}, (*problems, *taken)
 
 

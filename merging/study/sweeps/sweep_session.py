@@ -350,8 +350,6 @@ def run_sweep(
         # mixable: different hardware may compute points of one sweep, since each point states its device
         with open_workers(point_context, mixable=True) as workers:
             if workers is not None and missing:
-                for recipe in sweep.recipes:
-                    recipe.refuse_elsewhere()
                 _check_workers(sweep, session, workers)
             failures = compute_points(missing, len(planned_points), store, computation, workers, point_context)
     except WorkersGone:
@@ -369,9 +367,13 @@ def run_sweep(
 
 
 def _check_workers(sweep: Sweep, session: SweepSession, workers: Workers) -> None:
-    """Raise WorkerError if a point of the sweep needs more memory than each worker may take."""
+    """Raise WorkerError if a point of the sweep needs more memory than each worker may take.
+
+    Raises RecipeError for a method that other processes do not have.
+    """
     others = max(min(len(sweep.list_merges()), MAX_MERGES) - 1, 0) if sweep.has_losses else 0  # they stay in memory
     for recipe in sweep.recipes:
+        recipe.refuse_elsewhere()
         with contextlib.suppress(CheckpointError):  # only the points of this recipe fail, with the reason
             workers.check_memory(session.estimate_memory(session.open_checkpoints(recipe), others), "a point")
 

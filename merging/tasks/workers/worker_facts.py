@@ -83,15 +83,19 @@ def hardware_name(device: str = "auto") -> str:
     return f"{name} {torch.backends.cpu.get_cpu_capability()}" if devices.is_host(torch_device) else name
 
 
-@cache
 def sources_digest() -> str:
-    """The sha-256 over the paths and contents of all Python files of this package, and over the methods of others."""
+    """The sha-256 over the Python files of this package, and over the methods of others, which can change meanwhile."""
+    sources = "\0".join([_package_sources(), *outside_code.own_sources()])
+    return hashlib.sha256(sources.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@cache
+def _package_sources() -> str:
+    """The sha-256 over the paths and contents of all Python files of this package."""
     root, digest = Path(__file__).resolve().parents[2], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode())
         digest.update(path.read_bytes())
-    for source in outside_code.own_sources():
-        digest.update(f"{source}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
