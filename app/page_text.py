@@ -145,7 +145,8 @@ def step_words(step: Step, numbers: bool = True) -> str:
     parts = [
         value_in_words(value) if bounds[name].kind == TABLE else f"{bounds[name].label.lower()} {value_in_words(value)}"
         for name, value in step.params.effective_values().items()
-        if value != bounds[name].default or (numbers and value is not None and bounds[name].kind in NUMBER_KINDS)
+        if value != bounds[name].default
+        or (numbers and value is not None and bounds[name].kind in NUMBER_KINDS and not bounds[name].later)
     ]
     return f"{title} ({', '.join(parts)})" if parts else title
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_BUTTON_CHOICES = 4  # choices that are shown as buttons side by side; more are in a menu
 # Pixels of each column; together they fill the page's column of controls.
 COLUMN_WIDTHS = {"factor": 52, "blocks": 98, "roles": 84, "tensors": 92, "experts": 92}
+MORE = "More options"
 MAX_HELP = 800  # characters of a help text
 MAX_SLIDER_STEPS = 400  # a slider with more steps cannot be set exactly
 
@@ -36,15 +37,25 @@ def draw_parameters(
     """Draw a widget for each active parameter and update ``values``. Returns None, and shows why, if one is invalid.
 
     Tables of rules offer the names of the ``experts``; ``titles`` replaces the words of choices that are not clear by
-    themselves. A table with an invalid row leaves ``values`` unchanged, because no link can have it.
+    themselves. Refinements, which recipes leave out at their defaults, are folded away. A table with an invalid row
+    leaves ``values`` unchanged, because no link can have it.
     """
     bounds = kind.bounds()
-    chosen: dict[str, Any] = {}
-    for name, bound in bounds.items():
-        value = values.get(name, bound.default)
-        chosen[name] = (
-            _draw_widget(bound, value, f"{prefix}.{name}", experts, titles) if is_effective(bound, chosen) else value
-        )
+    chosen = {name: values.get(name, bound.default) for name, bound in bounds.items()}
+    refined = [name for name, bound in bounds.items() if bound.later]
+
+    def draw(name: str) -> None:
+        if is_effective(bounds[name], chosen):
+            chosen[name] = _draw_widget(bounds[name], chosen[name], f"{prefix}.{name}", experts, titles)
+
+    for name in bounds:
+        if name not in refined:
+            draw(name)
+    if refined:
+        is_changed = any(chosen[name] != bounds[name].default for name in refined)
+        with st.expander(MORE, is_changed, icon=":material/tune:"):
+            for name in refined:
+                draw(name)
     accepted = {
         name: bounds[name].normalize(new_value)
         for name, new_value in chosen.items()
@@ -211,6 +222,8 @@ def fill_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[str,
     without_symbol = []
     for name, bound in bounds.items():
         value = values.get(name)
+        if bound.later and value == bound.default:
+            continue
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
         if pattern and isinstance(value, int | float) and pattern.search(formula):
             number = rf"\textcolor{{{view_state.LINK_COLORS[view_state.has_dark_ground()]}}}{{{_latex_number(value)}}}"
