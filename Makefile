@@ -57,12 +57,12 @@ fast: $(VENV)/.dev ## run those of them that need no browser
 test-all: test test-rest ## run all tests
 
 test-rest: $(VENV)/.dev ## run what `make test` leaves out
-	@echo "Running every stage, every size, every process ..."
-	@$(BIN)/python -m pytest -m "full and not engine and not browser" $(PARALLEL)
 	@echo "Running the tests with other programs that compute: Dask, an own pool ..."
 	@$(BIN)/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception tests/workers
 	@echo "Running the long tests in two browsers ..."
 	@$(BIN)/python -m pytest -m "browser and full" $(BROWSERS)
+	@echo "Running every stage, every size, every process ..."
+	@$(BIN)/python -m pytest -m "full and not engine and not browser" $(PARALLEL)
 
 test-ranges: .venv-lowest .venv-newest ## test what needs other packages with the lowest and the newest versions of them
 
