@@ -217,7 +217,7 @@ def test_home_begins_with_a_picture_and_what_is_seen(app: App) -> None:
 def test_the_numbers_of_a_preview_go_with_its_chain(app: App) -> None:
     app.open("/merge")
     live = app.page.get_by_role("switch", name="live")
-    expect(live).to_be_checked()  # without a click: it takes less than five seconds
+    expect(live).to_be_checked(timeout=PATIENCE)  # without a click: a preview takes less than five seconds
     numbers = app.page.locator(".st-key-preview_result_merge [data-testid=stMetricValue]")
     expect(numbers).to_have_count(3, timeout=PATIENCE)
     expect(app.page.get_by_role("button", name="Stop", exact=True)).to_have_count(0, timeout=PATIENCE)
