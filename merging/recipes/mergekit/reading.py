@@ -150,7 +150,7 @@ class _Reading:
     def _sum(self) -> tuple[list[Step], Step]:
         """Sparsify, weigh, perhaps elect a sign, add up, perhaps divide by the weights, scale."""
         weights = self.settings.by_model("weight", self.config.others)
-        scale, normalize = self.settings.shared("lambda"), self.settings.flag("normalize")
+        scale, normalize = self.settings.read_common("lambda"), self.settings.flag("normalize")
         edits = self._sparsify()
         if not self.config.rule.elects:
             return self._add(edits, weights, scale, normalize)
@@ -243,7 +243,7 @@ class _Reading:
         return self._weigh([], (weights / total)[: len(self.config.others)])
 
     def _slerp(self) -> tuple[list[Step], Step]:
-        positions = self.settings.shared("t")
+        positions = self.settings.read_common("t")
         if positions.min() < 0 or positions.max() > 1:
             raise RecipeError(f"In the {NOUN}, t is a position from 0 to 1; got {_farthest(positions):g}.")
         if positions.min() == positions.max():

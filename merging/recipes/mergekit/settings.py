@@ -57,7 +57,7 @@ class ConfigValues:
         """A shared parameter, or these values of one, as one number. Raises RecipeError if it varies."""
         import numpy as np
 
-        values = self.shared(name) if values is None else values
+        values = self.read_common(name) if values is None else values
         if np.ptp(values) > 0:
             raise RecipeError(
                 f"In the {NOUN}, {name} varies by model, layer or tensor, and the method has one number for all here; "
@@ -65,7 +65,7 @@ class ConfigValues:
             )
         return float(values.flat[0])
 
-    def shared(self, name: str) -> Values:
+    def read_common(self, name: str) -> Values:
         """A parameter for all models, (1, L) or (1, 1)."""
         return self._evaluate(name, [("", [self._config.parameters])])
 
