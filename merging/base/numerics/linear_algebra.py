@@ -140,19 +140,22 @@ def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
-    """The orthogonal polar factor P Qᵀ (m, n), in float64, of a matrix P diag(d) Qᵀ (m, n), over the nonzero d."""
+    """The orthogonal polar factor P Qᵀ (m, n) of a matrix P diag(d) Qᵀ (m, n), over the nonzero d, in its dtype.
+
+    The Gram matrix and its decomposition are in float64, and so is the last product where digits would be lost.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        return polar_factor(matrix.T).T
     exact = to_float64(matrix)
-    if exact.shape[0] > exact.shape[1]:
-        return polar_factor(exact.T).T
     squares, vectors = decompose_symmetric(lower_gram(exact[None]))
     if _is_well_conditioned(squares.flip(0)):
-        left, right = vectors / squares.sqrt(), vectors.T @ exact
+        left, right = ((vectors / squares.sqrt()) @ vectors.T).to(matrix), matrix
     elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:
         left, right = vectors, orthonormal
     else:
         left, _, right = _full_svd(exact, len(exact))
     factor: Tensor = left @ right
-    return factor
+    return factor.to(matrix)
 
 
 def _orthogonalize_rows(rows: Tensor) -> Tensor | None:
