@@ -63,6 +63,20 @@ def test_torch_takes_over_where_lapack_fails(
     torch.testing.assert_close(matrix @ vectors, vectors * values, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("count", [None, 5])
+def test_a_matrix_is_overwritten_only_if_the_caller_allows_it(
+    matrix: torch.Tensor, count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = matrix.clone()
+    values, vectors = decompose_symmetric(given, count)
+    assert torch.equal(given, matrix)
+    again = decompose_symmetric(given, count, overwrite=True)
+    assert torch.equal(again[0], values) and torch.equal(again[1], vectors) and not torch.equal(given, matrix)
+    monkeypatch.setattr(module, "call_lapack", lambda *arguments: 1)
+    with pytest.raises(torch.linalg.LinAlgError, match="did not converge"):
+        decompose_symmetric(matrix.clone(), count, overwrite=True)
+
+
 def test_matrices_of_low_rank_and_zero() -> None:
     thin = torch.randn(SIDE, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for count in (None, 100):

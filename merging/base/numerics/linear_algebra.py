@@ -105,7 +105,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     ):  # the other side is shorter: change to a basis of the columns first, which is exact
         column_basis, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
-    squares, vectors = decompose_symmetric(lower_gram(blocks))
+    squares, vectors = decompose_symmetric(lower_gram(blocks), overwrite=True)
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
@@ -125,7 +125,7 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``truncated_svd`` for m <= n, from the Gram matrix (m, m) unless some of the ``count`` values are too small."""
-    squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count)
+    squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count, overwrite=True)
     squares, vectors = squares.flip(0), vectors.flip(1)
     if _is_well_conditioned(squares):
         values = squares.sqrt()
@@ -147,7 +147,7 @@ def polar_factor(matrix: Tensor) -> Tensor:
     if matrix.shape[0] > matrix.shape[1]:
         return polar_factor(matrix.T).T
     exact = to_float64(matrix)
-    squares, vectors = decompose_symmetric(lower_gram(exact[None]))
+    squares, vectors = decompose_symmetric(lower_gram(exact[None]), overwrite=True)
     if _is_well_conditioned(squares.flip(0)):
         left, right = ((vectors / squares.sqrt()) @ vectors.T).to(matrix), matrix
     elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:

@@ -64,7 +64,7 @@ def _scale(vectors: Tensor, limits: PcbLimits) -> Tensor:
 def _score(vectors: Tensor, levels: Tensor, limits: PcbLimits) -> Tensor:
     """The scores (K, *S) of task vectors, 0 if an expert's limits are equal; they overwrite the ``levels`` (K, *S)."""
     across = _apply_tanh(vectors * levels.sum(dim=0))
-    # exp(K (level² - 1)): the constant prevents overflow with many experts; it cancels when scores are scaled to [0, 1].
+    # The constant in exp(K (level² - 1)) prevents overflow; it cancels when scores are scaled to [0, 1].
     experts = float(len(vectors))
     scores = torch.addcmul(levels.new_tensor(-experts), levels, levels, value=experts, out=levels).exp_().mul_(across)
     spread = _as_column(limits.high, scores) > _as_column(limits.low, scores)
