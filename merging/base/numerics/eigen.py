@@ -47,7 +47,7 @@ def decompose_symmetric(matrix: Tensor, count: int | None = None, *, overwrite: 
 
 
 def _decompose_by_lapack(matrix: Tensor, count: int | None, overwrite: bool) -> tuple[Tensor, Tensor] | None:
-    """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails and spares the matrix."""
+    """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails and spares it."""
     if not torch.isfinite(matrix.sum()):
         return None
     in_place = overwrite and matrix.is_contiguous()

@@ -22,6 +22,7 @@ RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a 
 MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
 MAX_ROW_COSINE = 1e-6  # the square of a smaller cosine between rows is a rounding error
 DEVICES_WITHOUT_FLOAT64 = {"mps"}  # kinds of devices that have no float64
+FILL_STRIPES = 32  # in which a triangle is copied, so that a stripe stays in the processor's cache
 GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
@@ -83,8 +84,13 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def fill_symmetric(lower: Tensor) -> Tensor:
-    """The symmetric matrix (m, m) with the entries of ``lower`` (m, m) on and below the diagonal."""
-    return lower.tril() + lower.tril(-1).mT
+    """``lower`` (m, m), in place, with the entries above the diagonal replaced by those below it."""
+    edges = [len(lower) * stripe // FILL_STRIPES for stripe in range(FILL_STRIPES + 1)]
+    for start, stop in itertools.pairwise(edges):
+        block = lower[start:stop, start:stop]
+        block.copy_(block.tril() + block.tril(-1).mT)
+        lower[:start, start:stop] = lower[start:stop, :start].mT
+    return lower
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:

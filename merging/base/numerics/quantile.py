@@ -181,19 +181,21 @@ def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: PieceMa
 
 def _count_rows(rows: Tensor, brackets: Mapping[int, _Bracket]) -> Iterator[_Counts]:
     """The counts of rows (K, n) against their brackets, {index of the row: bracket}."""
+    many = rows.shape[1] // TIES_SHARE
+    if not rows.is_cpu:  # only the numbers inside are copied to the host
+        for number, bracket in brackets.items():
+            row, (low, high) = rows[number], torch.tensor([bracket.low, bracket.high], dtype=rows.dtype).tolist()
+            candidates = row[(row >= low) & (row <= high)].cpu().numpy()
+            yield _split_ties(candidates, int((row < low).sum().cpu()), bracket, many)
+        return
     # numpy compares and selects several times faster than torch on a CPU.
-    values: Any = rows if len(brackets) == len(rows) else rows[list(brackets)]
-    bounds: Any = rows.new_tensor([(bracket.low, bracket.high) for bracket in brackets.values()])
-    on_host, count = rows.is_cpu, np.count_nonzero if rows.is_cpu else torch.count_nonzero
-    if on_host:
-        values, bounds = values.numpy(), bounds.numpy()
+    values = (rows if len(brackets) == len(rows) else rows[list(brackets)]).numpy()
+    bounds = np.array([(bracket.low, bracket.high) for bracket in brackets.values()], values.dtype)
     inside = values >= bounds[:, :1]
-    below = [len(row) - int(count(row)) for row in inside]
+    below = [len(row) - int(np.count_nonzero(row)) for row in inside]
     inside &= values <= bounds[:, 1:]
     for number, bracket in enumerate(brackets.values()):
-        candidates = values[number][inside[number]]
-        candidates = candidates if on_host else candidates.cpu().numpy()
-        yield _split_ties(candidates, below[number], bracket, many=rows.shape[1] // TIES_SHARE)
+        yield _split_ties(values[number][inside[number]], below[number], bracket, many)
 
 
 def _split_ties(candidates: NDArray[Any], below: int, bracket: _Bracket, many: int) -> _Counts:
