@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from merging.base.devices import is_host, move_tensor
 from merging.base.progress import Meter
-from merging.base.threads import limit_to_one_thread, parallel_pieces, run_in_threads
+from merging.base.threads import limit_to_one_thread, run_in_threads
 from merging.engine.evaluation.stored_features import FeaturePredictions
 from merging.engine.modules.modules import Modules
 from merging.images.batch_sizes import batch_size, forward_bytes, short_batch
@@ -24,7 +23,7 @@ from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
 HEAD_BATCH = 128  # images of unknown tasks for which heads are chosen at a time
-MIN_CPU_BATCH = 16  # images that run at a time on a CPU, where more would leave cores without images
+CPU_BATCH = 60  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
 MAX_MARGIN = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images -> preprocessed images (n, 3, h, w)
 
@@ -135,8 +134,7 @@ def _split_batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepar
         with images.batches(short_batch(tower) if on_cpu else batch_size(tower, encoder.device), prepare) as batches:
             yield batches
         return
-    share = max(MIN_CPU_BATCH, math.ceil(len(images) / (2 * parallel_pieces())))  # of a core's, two after each other
-    size = min(share, short_batch(tower)) if on_cpu else batch_size(tower, encoder.device)
+    size = min(CPU_BATCH, short_batch(tower)) if on_cpu else batch_size(tower, encoder.device)
 
     def iterate_batches(rows: Any) -> Iterator[Tensor]:
         for start in range(0, len(rows), size):
