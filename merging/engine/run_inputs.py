@@ -201,8 +201,8 @@ class RunInputs:
     def sample_blocks(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """Callables that read every ``stride``-th scalar, counted over all tensors, block by block.
 
-        With a long stride, only the first part of every full block is read, and more densely. Each returns a flat slot
-        and the number of scalars per expert in the block.
+        With a long stride, only the first part of every full block is read, and more densely; the sample then has about
+        one scalar in ``stride``. Each returns a flat slot and the number of scalars per expert in the block.
         """
         scalars_before, size = 0, self._block_size
         parts = max(1, stride // MIN_STRIDE)
@@ -265,7 +265,7 @@ class RunInputs:
         return self.input_source.moments(parameter, on_detail) if self.input_source is not None else None
 
     def split_block(self, block: Slot) -> Iterator[Slot]:
-        """Views of a flat block, in pieces that fit the processor's cache."""
+        """Views of a flat block, in smaller pieces on the CPU."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if is_host(self.device):
             size = PIECE_CPU

@@ -47,14 +47,14 @@ def decompose_symmetric(matrix: Tensor, count: int | None = None, *, overwrite: 
 
 
 def _decompose_by_lapack(matrix: Tensor, count: int | None, overwrite: bool) -> tuple[Tensor, Tensor] | None:
-    """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails and spares it."""
+    """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails."""
     if not torch.isfinite(matrix.sum()):
         return None
     in_place = overwrite and matrix.is_contiguous()
-    copy = matrix if in_place else matrix.clone(memory_format=torch.contiguous_format)
-    # The lower triangle is LAPACK's upper one.
-    pair = _compute_all_pairs(copy) if count is None else _compute_largest_pairs(copy, count)
-    if pair is None and in_place:
+    target = matrix if in_place else matrix.clone(memory_format=torch.contiguous_format)
+    # Its lower triangle is LAPACK's upper one.
+    pair = _compute_all_pairs(target) if count is None else _compute_largest_pairs(target, count)
+    if pair is None and in_place:  # nothing is left for another routine
         raise torch.linalg.LinAlgError("The eigen-decomposition did not converge.")  # type: ignore[attr-defined]
     return pair
 

@@ -1,4 +1,4 @@
-"""Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
+"""Exact factorizations of task vectors, in float64: bases, truncated decompositions and polar factors.
 
 Decomposing the Gram matrix of the short side is several times cheaper than decomposing the matrix itself, but squares
 the condition number. The Gram matrix is decomposed if that costs no accuracy, else the matrix. Directions of singular
@@ -73,6 +73,14 @@ def lower_gram(blocks: Tensor) -> Tensor:
     return total
 
 
+def _decompose_gram(blocks: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """The pairs that ``decompose_symmetric`` finds of Σ B_k B_kᵀ (m, m), in the memory of that matrix."""
+    try:
+        return decompose_symmetric(lower_gram(blocks), count, overwrite=True)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return decompose_symmetric(lower_gram(blocks), count)
+
+
 def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add ``left`` @ ``right``ᵀ, of matrices (m, n), to ``total`` (m, m), correct on and below the diagonal.
 
@@ -111,7 +119,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     ):  # the other side is shorter: change to a basis of the columns first, which is exact
         column_basis, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
-    squares, vectors = decompose_symmetric(lower_gram(blocks), overwrite=True)
+    squares, vectors = _decompose_gram(blocks)
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
@@ -131,7 +139,7 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``truncated_svd`` for m <= n, from the Gram matrix (m, m) unless some of the ``count`` values are too small."""
-    squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count, overwrite=True)
+    squares, vectors = _decompose_gram(matrix[None], count)
     squares, vectors = squares.flip(0), vectors.flip(1)
     if _is_well_conditioned(squares):
         values = squares.sqrt()
@@ -148,12 +156,13 @@ def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 def polar_factor(matrix: Tensor) -> Tensor:
     """The orthogonal polar factor P Qᵀ (m, n) of a matrix P diag(d) Qᵀ (m, n), over the nonzero d, in its dtype.
 
-    The Gram matrix and its decomposition are in float64, and so is the last product where digits would be lost.
+    The Gram matrix and its decomposition are in float64. So is the last product, unless the matrix is in float32 and
+    well conditioned: then entries are off by up to 1e-5 of the largest.
     """
     if matrix.shape[0] > matrix.shape[1]:
         return polar_factor(matrix.T).T
     exact = to_float64(matrix)
-    squares, vectors = decompose_symmetric(lower_gram(exact[None]), overwrite=True)
+    squares, vectors = _decompose_gram(exact[None])
     if _is_well_conditioned(squares.flip(0)):
         left, right = ((vectors / squares.sqrt()) @ vectors.T).to(matrix), matrix
     elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:

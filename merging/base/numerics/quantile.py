@@ -19,11 +19,13 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE_STRIDE, LARGE_STRIDE = 61, 251  # primes, which share no period with the rows of a matrix
+SAMPLE_STRIDE, LARGE_STRIDE = (
+    61,
+    269,
+)  # primes, as is a quarter of the second, which share no period with the rows of a matrix
 LARGE_ROW = 1 << 25  # numbers from which on a row is sampled with the larger stride
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers in a group of a sample; least number of groups
-TIES_SHARE = 16  # more than one in this many numbers inside a bracket: many may be equal, and these are not stored
 QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
 
 Rows = Callable[[], Iterable[Tensor]]  # streams K rows in pieces (K, n), again at each call
@@ -69,10 +71,7 @@ class _GrowingArray:
 
 
 class _Counts(NamedTuple):
-    """How many numbers are below a bracket, and the numbers inside it (m,), which may include its bounds.
-
-    ``at_low`` and ``at_high`` count numbers at the bounds that are not among those inside.
-    """
+    """How many numbers are below a bracket and at its bounds, and the numbers strictly inside it (m,)."""
 
     below: int
     at_low: int
@@ -181,12 +180,11 @@ def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: PieceMa
 
 def _count_rows(rows: Tensor, brackets: Mapping[int, _Bracket]) -> Iterator[_Counts]:
     """The counts of rows (K, n) against their brackets, {index of the row: bracket}."""
-    many = rows.shape[1] // TIES_SHARE
     if not rows.is_cpu:  # only the numbers inside are copied to the host
         for number, bracket in brackets.items():
             row, (low, high) = rows[number], torch.tensor([bracket.low, bracket.high], dtype=rows.dtype).tolist()
             candidates = row[(row >= low) & (row <= high)].cpu().numpy()
-            yield _split_ties(candidates, int((row < low).sum().cpu()), bracket, many)
+            yield _split_ties(candidates, int((row < low).sum().cpu()), bracket)
         return
     # numpy compares and selects several times faster than torch on a CPU.
     values = (rows if len(brackets) == len(rows) else rows[list(brackets)]).numpy()
@@ -195,13 +193,11 @@ def _count_rows(rows: Tensor, brackets: Mapping[int, _Bracket]) -> Iterator[_Cou
     below = [len(row) - int(np.count_nonzero(row)) for row in inside]
     inside &= values <= bounds[:, 1:]
     for number, bracket in enumerate(brackets.values()):
-        yield _split_ties(values[number][inside[number]], below[number], bracket, many)
+        yield _split_ties(values[number][inside[number]], below[number], bracket)
 
 
-def _split_ties(candidates: NDArray[Any], below: int, bracket: _Bracket, many: int) -> _Counts:
-    """The counts of the numbers (m,) in a bracket; of more than ``many``, those at its bounds are only counted."""
-    if len(candidates) <= many:
-        return _Counts(below, 0, 0, candidates)
+def _split_ties(candidates: NDArray[Any], below: int, bracket: _Bracket) -> _Counts:
+    """The counts for a bracket with these numbers (m,); many may equal its bounds, and those are only counted."""
     at_low, at_high = (candidates == candidates.dtype.type(bound) for bound in (bracket.low, bracket.high))
     upper = int(np.count_nonzero(at_high & ~at_low))
     return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])

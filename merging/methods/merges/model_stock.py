@@ -54,7 +54,7 @@ class ModelStockParams(Params):
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
-    """The coefficients of every tensor, from the Gram matrices of its task vectors in float64."""
+    """The coefficients of every tensor, from the Gram matrices of its task vectors."""
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for name, gram in slots.map(lambda slot: (slot.name, _compute_gram(slot))):

@@ -67,8 +67,8 @@ def _score(vectors: Tensor, levels: Tensor, limits: PcbLimits) -> Tensor:
     # The constant in exp(K (level² - 1)) prevents overflow; it cancels when scores are scaled to [0, 1].
     experts = float(len(vectors))
     scores = torch.addcmul(levels.new_tensor(-experts), levels, levels, value=experts, out=levels).exp_().mul_(across)
-    spread = _as_column(limits.high, scores) > _as_column(limits.low, scores)
-    return scores if bool(spread.all().cpu()) else scores.mul_(spread)
+    spread = [float(high > low) for low, high in zip(limits.low, limits.high, strict=True)]
+    return scores if all(spread) else scores.mul_(_as_column(spread, scores))
 
 
 def _apply_tanh(values: Tensor) -> Tensor:
