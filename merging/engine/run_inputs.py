@@ -36,8 +36,9 @@ BLOCK_COPIES = 8  # stacks of blocks in a device's memory at once: three buffers
 TASK_VECTOR_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 DECOMPOSITION_MATRICES = 4  # float64 matrices (side, side) that the decomposition of a layer holds in memory
 MAX_THRESHOLD_BYTES = 31 << 20  # the largest allocation whose release raises glibc's threshold for reusing memory
-PIECE_CPU = 1 << 15  # scalars per expert that are processed at a time: K + 1 such pieces stay in the cache
+PIECE_CPU = 1 << 17  # scalars per expert that are processed at a time; with fewer, threads wait for the interpreter
 MAX_RUN_LENGTH = 1 << 10  # adjacent scalars in a run of a sample
+MIN_STRIDE = 60  # between the scalars of a sample in a block, of which only a part is read if that suffices
 MIN_RUNS = 256  # in a sample of a large model; runs of small models are shorter
 
 Spans = Mapping[str, Sequence[tuple[int, int]]]  # {tensor: [start, stop) of flat pieces}
@@ -200,23 +201,27 @@ class RunInputs:
     def sample_blocks(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """Callables that read every ``stride``-th scalar, counted over all tensors, block by block.
 
-        Each returns a flat slot and the number of scalars per expert that it read.
+        With a long stride, only the first part of every full block is read, and more densely; the sample then has about
+        one scalar in ``stride``. Each returns a flat slot and the number of scalars per expert in the block.
         """
         scalars_before, size = 0, self._block_size
+        parts = max(1, stride // MIN_STRIDE)
         for parameter in self.in_capture_order:
             numel = self.pretrained.infos[parameter.name].numel
             for start in range(0, numel, size):
-                stop, sampled = min(start + size, numel), slice(-scalars_before % stride, None, stride)
-                yield partial(self._read_sample, parameter, start, stop, sampled)
-                scalars_before += stop - start
+                count = min(size, numel - start)
+                part = parts if count == size else 1
+                sampled = slice(-scalars_before % (stride // part), count // part, stride // part)
+                yield partial(self._read_sample, parameter, start, count, sampled)
+                scalars_before += count
 
-    def _read_sample(self, parameter: Parameter, start: int, stop: int, sampled: slice) -> tuple[Slot, int]:
-        """The scalars ``sampled`` of a block as a flat slot, and the number of scalars per expert in the block."""
-        checkpoints = (self.pretrained, *self.experts.values())
+    def _read_sample(self, parameter: Parameter, start: int, count: int, sampled: slice) -> tuple[Slot, int]:
+        """The scalars ``sampled`` of a block as a flat slot, and the ``count`` of scalars per expert in the block."""
+        checkpoints, stop = (self.pretrained, *self.experts.values()), start + sampled.stop
         samples = (checkpoint.read_flat(parameter.name, start, stop)[sampled] for checkpoint in checkpoints)
         base, *rows = (move_tensor(values, self.device, self.dtype) for values in samples)
         gradients = {kind: file.read(parameter.name, start, stop)[:, sampled] for kind, file in self.gradients.items()}
-        return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
+        return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), count
 
     def is_large(self, parameter: Parameter) -> bool:
         """Whether a tensor of a network other than CLIP exceeds one block, as a table of tokens may."""
@@ -260,7 +265,7 @@ class RunInputs:
         return self.input_source.moments(parameter, on_detail) if self.input_source is not None else None
 
     def split_block(self, block: Slot) -> Iterator[Slot]:
-        """Views of a flat block, in pieces that fit the processor's cache."""
+        """Views of a flat block, in smaller pieces on the CPU."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if is_host(self.device):
             size = PIECE_CPU

@@ -1,4 +1,4 @@
-"""Checkpoints as a stream of slots: one tensor of every expert, or one cache-sized piece of it.
+"""Checkpoints as a stream of slots: one tensor of every expert, or one piece of it.
 
 Pieces come in blocks, runs of adjacent scalars of one tensor that are read at once.
 """
@@ -156,9 +156,9 @@ class Stream:
     def sample_slots(self, stride: int) -> Iterator[Slot]:
         """A sample of each expert's scalars, one in ``stride``, as flat slots with a meaningless ``start``.
 
-        The sample takes every ``stride``-th scalar, counted over all tensors. If pieces are edited first, it takes one
-        in ``stride`` runs of adjacent scalars instead, because edits may depend on a scalar's position; only these runs
-        are edited.
+        The sample takes every ``stride``-th scalar, counted over all tensors, or about as many of parts of them. If
+        pieces are edited first, it takes one in ``stride`` runs of adjacent scalars instead, because edits may depend
+        on a scalar's position; only these runs are edited.
         """
         if self.in_pieces:
             workers = parallel_pieces(self.inputs.device)  # ONE_THREAD: in each worker, torch computes with one thread

@@ -189,7 +189,7 @@ class Encoder:
         return self.project(x)
 
     def _activate(self, x: Tensor) -> Tensor:
-        return x * torch.sigmoid(1.702 * x) if self.architecture.quick_gelu else nnf.gelu(x)
+        return x * (1.702 * x).sigmoid_() if self.architecture.quick_gelu else nnf.gelu(x)
 
     def _norm(self, name: str, x: Tensor, record: Record | None) -> Tensor:
         """``norm`` of ``x`` (n, ..., d), which records the rows before they are scaled."""

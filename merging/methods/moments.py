@@ -81,11 +81,12 @@ class Moments:
         return to_float64(rows).square().sum(dim=0) if self._only_diagonal else lower_gram(rows.mT[None])
 
     def gram(self) -> Tensor:
-        """XᵀX (d, d), in float64."""
+        """XᵀX (d, d), in float64, in memory of its own."""
         assert not self._only_diagonal
-        lower = self._compute_gram(self.rows) if self.rows is not None else self._gram
-        assert lower is not None
-        return fill_symmetric(lower)
+        if self.rows is not None:
+            return fill_symmetric(self._compute_gram(self.rows))
+        assert self._gram is not None
+        return fill_symmetric(self._gram.clone())
 
     def energy(self) -> Tensor:
         """The energy (d,) of each input channel: the sum of squares of a column of X, in float64."""

@@ -86,6 +86,7 @@ def by_hooks(expert: nn.Module, merged: dict[str, Tensor], given: list[dict[str,
     return found
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["t5", "bert", "gpt2"])
 def test_it_is_what_hooks_see(kind: str, tmp_path: Path) -> None:
     models, files = made(kind, tmp_path)

@@ -106,6 +106,7 @@ def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stor
     assert run.scores is not None and run.scores.equals(expected.scores)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", some_of(COMPARED, "drift", "depths"))
 def test_measurements_give_what_they_give_on_the_cpu(key: str, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, less in LESS:

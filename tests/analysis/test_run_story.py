@@ -292,6 +292,7 @@ COMPUTED_AGAIN: dict[str, Callable[[str, Benchmark], Expected]] = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("run", KEYS)
 def test_a_run_has_at_most_six_sentences_and_asks_for_what_is_not_stored(
     run: str, stories: dict[str, list[RunFact]]

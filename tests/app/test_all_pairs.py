@@ -132,6 +132,7 @@ def test_the_score_is_in_the_address(look: Any, library: Path) -> None:
     assert f"{options[3 + place]} (%)" in figure(at)["layout"]["xaxis"]["title"]["text"]
 
 
+@pytest.mark.full
 def test_a_run_with_one_model_per_task_counts_their_mean_out_of_domain(look: Any, compared: Path) -> None:
     at = open_scores(look, compared, TIES, EMR, compared_score="Mean out of domain")
     (row,) = pairs_table(at).to_dict("records")

@@ -43,6 +43,7 @@ def test_the_switch_takes_the_run_in_hand_along(open_app: Any) -> None:
     assert address_of(at, "run") == first and address_of(at, "benchmark") == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", ["bundled", "bundled:gentle"])
 def test_a_link_to_a_team_opens_on_every_server(
     open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch, key: str

@@ -206,6 +206,7 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield root
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", some_of(OPENED, "masks", "drift"))
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str

@@ -55,6 +55,7 @@ WITH = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
 def test_view_with_measurements(look: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
     at = look("drift", measured, drift_view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")

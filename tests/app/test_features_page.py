@@ -128,6 +128,7 @@ WITH = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("query", "drawn", "tables", "says"), WITH)
 def test_view_with_features(
     look: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str

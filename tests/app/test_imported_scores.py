@@ -50,6 +50,7 @@ def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path,
     assert not at.exception and "1 run of T5 has no scores." in words(at)
 
 
+@pytest.mark.full
 def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Path, run: Run, tmp_path: Path) -> None:
     give(run, tmp_path)
     at = open_app("scores", library, runs=run.id)

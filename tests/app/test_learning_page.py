@@ -244,6 +244,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run.id
 
 
+@pytest.mark.full
 def test_entropy_stands_against_loss_with_the_authors_log_behind(look: Any, measured: Any) -> None:
     at = look("learning", measured[0], run=measured[1], learning_view="loss and gain")
     assert not at.exception

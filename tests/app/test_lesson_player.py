@@ -55,6 +55,7 @@ def test_the_page_lists_lessons_and_what_is_done(open_app: Any, library: Path, t
     assert "broken.yaml" in words(at).replace("\\", "")
 
 
+@pytest.mark.full
 def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, lesson=KEY, step="1")
     assert not at.exception and not at.error and at_step(at, 1)
@@ -144,6 +145,7 @@ def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
         assert offered_lessons.lesson_context(lesson) is not known, place
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("did", "said"), [("", "2_1_2~3_7~4_9_9_9~5_10~6_99999~9_-9"), ("vv", "3_-1~4_0_0_0~6_1_2_3")])
 def test_a_link_may_say_what_no_step_takes(open_app: Any, library: Path, did: str, said: str) -> None:
     at = open_app("masks", library, lesson=KEY, step="9", answers=said, progress=did)

@@ -142,6 +142,7 @@ def learned(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", ["conflicts", "compare", "learning", "image", "run"])
 def test_a_link_names_the_chosen_part_of_the_network(open_app: Any, learned: Path, page: str) -> None:
     scope, run = "this layer in all blocks", learned_runs.LAYERWISE if page == "learning" else runs(learned)[TIES].id

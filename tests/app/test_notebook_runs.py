@@ -75,6 +75,7 @@ def test_a_chart_of_a_run_is_the_one_of_its_page(mergescope: ModuleType, noteboo
     assert run.plot("saliency_matrix").to_json() != view["saliency_matrix"].to_json()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("chart", "settings", "message"),
     [

@@ -43,6 +43,7 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("page", "query", "sentences"), PAGES)
 def test_a_page_says_the_range(
     open_app: Any, uneven: Path, page: str, query: dict[str, str], sentences: list[str]

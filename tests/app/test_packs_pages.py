@@ -60,6 +60,7 @@ def _numbers(spec: str) -> list[object]:
     return [[trace.get(name) for name in ("x", "y", "z", "text", "name")] for trace in json.loads(spec)["data"]]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("page", ["masks", "conflicts", "drift", "features", "scores", "sweeps"])
 def test_page_draws_the_same_charts_from_a_pack(
     packed: PackedLibrary, elsewhere: Path, monkeypatch: pytest.MonkeyPatch, page: str

@@ -162,6 +162,7 @@ def test_several_claims_are_several_paragraphs_for_the_report() -> None:
     assert paper_line.compare_claims([]) == "" == paper_line.claims_in_words(f"sweeps/{EXPERTS}")
 
 
+@pytest.mark.full
 def test_the_training_view_marks_what_has_changed_and_shows_whole_claims(open_app: Any) -> None:
     table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
     verdicts, low, high = (
@@ -214,6 +215,7 @@ def test_views_with_features_show_their_lines(look: Any, compared: Path) -> None
         assert says in words(at)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("title", "says", "points"),
     [

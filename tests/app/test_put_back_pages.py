@@ -62,6 +62,7 @@ def picked(at: Any) -> str | None:
     return value
 
 
+@pytest.mark.full
 def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)

@@ -284,6 +284,7 @@ def frames(at: Any, key: str) -> list[dict[str, Any]]:
     return [shape for shape in shapes if shape.get("name") == "selected"]
 
 
+@pytest.mark.full
 def test_the_chosen_tensor_and_expert_are_framed_where_they_are_drawn(open_app: Any, compared: Path) -> None:
     both = [runs(compared)[title].id for title in (TIES, LWPTV)]
     query = {"compare_view": "charts", "chart": "saliency", "run": both[0], "run_b": both[1], "tensor": TENSOR}

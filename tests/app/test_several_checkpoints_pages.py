@@ -58,6 +58,7 @@ def said(at):
     return words(at).replace("\\", "")
 
 
+@pytest.mark.full
 def test_every_page_opens_on_it(page):
     opened, run = page
     problems = []

@@ -62,6 +62,7 @@ def hostile(text: str) -> Site:
     return Site(text, DATE, "", (), (make_static_figure("figure-1", (view, (source,))),), (("Mergescope", text),))
 
 
+@pytest.mark.full
 def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_place: None) -> None:
     files = made()
     assert files == made()

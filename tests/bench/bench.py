@@ -14,7 +14,8 @@ CAT, which pass 16 random images a task through every expert. Cases of over a mi
 
 The floor is a process that imports what a merge imports and reads all nine files once, piece by piece. Every round
 times the floor and every case one after another; the table gives medians, the peak of anonymous memory, and how busy
-the machine was with other work (a ratio taken on a busy machine is not worth much).
+the machine was with other work (a ratio taken on a busy machine is not worth much). DRM has a floor of its own beside
+it: the float64 Gram matrix of each linear map's task vectors, side by side, and its eigenvectors.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from merging.methods.method import Needs
 ROOT = Path(__file__).resolve().parents[2]
 EXPERTS = 8
 FLOOR = "read all files once"
+FACTORS = "float64 Gram, eigenvectors"  # the floor of DRM: of each linear map's matrices side by side
 LONG = 60.0  # seconds; cases that take longer are timed once
 IMAGES = 16  # exemplars per task of the case that needs some
 Case = tuple[str, dict[str, Any], list[str], int]  # merge, its parameters, edits before it, exemplars per task
@@ -84,6 +86,19 @@ if case is None:
         for name, info in checkpoint.infos.items():
             for start in range(0, info.numel, BLOCK_CPU):
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
+elif case == "factors":
+    import torch
+    from merging.base.numerics.eigen import decompose_symmetric
+    from merging.base.numerics.linear_algebra import lower_gram
+    from merging.base.threads import run_in_threads
+    from merging.models.families import LINEAR_MAPS
+    from merging.models.formats.model_sources import open_checkpoint
+    model = open_checkpoint(files[0])
+    shapes = [model.infos[parameter.name].shape for parameter in model.parameters if parameter.role in LINEAR_MAPS]
+    def factorize(shape):
+        decompose_symmetric(lower_gram(torch.randn(len(files) - 1, *shape)))
+    with run_in_threads([lambda shape=shape: factorize(shape) for shape in shapes]) as results:
+        list(results)
 else:
     import torch
     from merging.models.architecture import Architecture
@@ -150,7 +165,7 @@ def cases(only: str) -> dict[str, Case]:
     return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
 
 
-def run_once(case: Case | None, files: list[Path], device: str = "cpu", root: Path = ROOT) -> dict[str, float]:
+def run_once(case: Case | str | None, files: list[Path], device: str = "cpu", root: Path = ROOT) -> dict[str, float]:
     """One process: seconds as a whole and in parts, peak anonymous bytes, share of the machine that others used."""
     machine, own, started = psutil.cpu_times(), _children_seconds(), time.monotonic()
     command = [sys.executable, "-c", CHILD, str(root), json.dumps(case), device, *map(str, files)]
@@ -212,8 +227,10 @@ def main() -> None:
         if arguments.commands:
             whole_commands.report(files, arguments.only, arguments.rounds, arguments.device)
             return
-        timed: dict[str, tuple[Case | None, Path]] = {FLOOR: (None, ROOT)}
+        timed: dict[str, tuple[Case | str | None, Path]] = {FLOOR: (None, ROOT)}
         for name, case in cases(arguments.only).items():
+            if name == "drm":
+                timed[FACTORS] = "factors", ROOT
             if arguments.before:
                 timed[f"{name}, before"] = case, arguments.before.resolve()
             timed[name] = case, ROOT

@@ -127,6 +127,7 @@ def test_stored_experts_have_the_scores_of_the_library(gentle: Benchmark, store:
         assert int(right.sum()) == scores.loc[(key, "reporting"), "correct"]
 
 
+@pytest.mark.full
 def test_the_library_has_what_its_plan_says(gentle: Benchmark, store: Store) -> None:
     plan = library.plan_library(gentle)
     assert {one.key for one in plan.runs} == set(library.GENTLE_RUNS) and len(plan.runs) > 28

@@ -49,6 +49,7 @@ def command(tmp_path, monkeypatch):
     return call, folder
 
 
+@pytest.mark.full
 def test_methods_lists_own_ones_and_names_broken_ones(command):
     call, folder = command
     (folder / "mean.py").write_text(OWN)
@@ -81,6 +82,7 @@ def test_check_prints_every_sentence(command, tmp_path):
     assert done.stdout.endswith("All checks passed.\n")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "change, failed, reason",
     [

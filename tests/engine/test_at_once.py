@@ -51,6 +51,7 @@ def marked(method: Any) -> Any:
     return method if quick else pytest.param(method, marks=pytest.mark.full)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", [*map(marked, METHODS)], ids=lambda method: f"{method.role}-{method.key}")
 def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tiny_benchmark: Any) -> None:
     recipe = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)

@@ -38,6 +38,7 @@ def on(device: str, merge: str, *edits: Any, **options: Any) -> merging.MergeRes
     return merging.merge(BASE, EXPERTS, merge, edits=edits, device=device, **options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", registry.list_methods(), ids=lambda method: f"{method.role}-{method.key}")
 def test_every_method_gives_what_it_gives_on_the_cpu(method: Method) -> None:
     experts = dict(list(EXPERTS.items())[: method.max_experts])
@@ -84,6 +85,7 @@ def test_modules_do_not_keep_their_tower_there(key: str) -> None:
     assert {tensor.device.type for _, tensor in find_tensors(modules)} == {"cpu"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("merge,edits", [("lot", ()), ("regmean_pp", ()), ("task_arithmetic", ("cat",))])
 def test_exemplars_are_captured_there(merge: str, edits: tuple[str, ...]) -> None:
     images = {name: task.images for name, task in common_checks.labeled_exemplars(EXPERTS).items()}

@@ -43,6 +43,29 @@ def test_it_gives_every_seventh_scalar(
     assert slots.meter.done == 3 * slots.inputs.work
 
 
+def test_with_a_long_stride_it_reads_the_first_quarter_of_full_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There one in 67 scalars of the quarter stands for one in 269 of the block; shorter blocks are read whole."""
+    block, stride, spans = 500, 269, []
+    monkeypatch.setattr(inputs_module, "BLOCK_CPU", block)
+    slots = stream(True)
+    whole = {slot.name: slot.task_vectors.clone() for slot in stream(False)}
+    read = MappingCheckpoint.read_flat
+
+    def note(checkpoint: MappingCheckpoint, name: str, start: int, stop: int) -> torch.Tensor:
+        spans.append((name, start, stop))
+        return read(checkpoint, name, start, stop)
+
+    monkeypatch.setattr(MappingCheckpoint, "read_flat", note)
+    seen = 0
+    for slot in slots.sample_slots(stride):
+        known = {tuple(column) for column in whole[slot.name].flatten(1).T.tolist()}
+        assert known.issuperset(tuple(column) for column in slot.task_vectors.T.tolist())
+        seen += slot.task_vectors.shape[1]
+    numels = {name: vectors[0].numel() for name, vectors in whole.items()}
+    assert {stop - start for name, start, stop in spans if start + block <= numels[name]} == {block // 4}
+    assert 0.5 < seen / (sum(numels.values()) / stride) < 2 and slots.meter.done == slots.inputs.work
+
+
 @pytest.mark.parametrize(("stride", "length"), [(1, 5), (7, 1), (7, 5)])
 def test_of_edited_pieces_it_gives_every_seventh_run(stride: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end with their tensor; the edit of each is that of the whole tensor."""

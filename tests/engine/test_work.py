@@ -64,6 +64,7 @@ ADDED = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
 def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any) -> None:
     counted_as_stated(
@@ -71,6 +72,7 @@ def test_operations_are_those_that_torch_counts(method: Any, tiny_benchmark: Any
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", ["drm", "iso_c", "iso_cts", "tsv_m", "wudi", "cat"])
 def test_operations_of_query_key_and_value_apart(key: str, tiny_benchmark: Any) -> None:
     (method,) = [method for method in METHODS if method.key == key]

@@ -33,6 +33,7 @@ def adapted(request, tiny_benchmark, tmp_path_factory):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["hf", "open_clip"])
 def test_modules_load_from_an_export(adapted, tiny_benchmark, to, tmp_path):
     done = export(adapted, tmp_path / to, to=to)

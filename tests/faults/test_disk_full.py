@@ -84,6 +84,7 @@ def refuse_each(root: Path, work: Callable[[], Any], clean: Callable[[], Any], e
     assert [name for name, data in results(root).items() if data != whole[name] and not name.endswith(TIMED)] == []
 
 
+@pytest.mark.full
 def test_a_merge_with_evaluation(tmp_path: Path, light: Benchmark) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = plain(light)

@@ -53,6 +53,7 @@ def stored(root: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in contents(root).items() if data is not None and "locks/" not in name}
 
 
+@pytest.mark.full
 @EVERY_STAGE
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_writer_that_is_killed_at_any_change_of_the_disk(

@@ -93,6 +93,7 @@ def case(
     nursery.settle()
 
 
+@pytest.mark.full
 @EVERY_STAGE
 @pytest.mark.parametrize("case", WORKS, indirect=True)
 def test_job_and_server_killed_at_a_stage_of_the_job(case: Case, every: bool) -> None:

@@ -127,6 +127,7 @@ def test_golden(name, device, rounding, inputs):
     check(name, merged(name, inputs, dtype, device), tolerance, inputs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", CHAINS)
 def test_golden_by_lapack_with_one_thread_and_with_several_layers_at_once(name, inputs, monkeypatch):
     monkeypatch.setattr(eigen, "LAPACK_MIN_SIDE", 4)  # of which these small matrices are left out otherwise

@@ -72,6 +72,7 @@ def test_factors_of_one_change_nothing_and_it_says_so(key):
         assert result.warnings[0] == "manual changes nothing: every factor is 1."
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key,shared", [*((key, True) for key in MERGES), *((key, False) for key in WHOLE)])
 def test_lwptvs_masks_as_factors_are_lwptv(key, shared):
     lwptv = merge(key, [("lwptv", {"prune_ratio": 0.8, "shared": shared})])

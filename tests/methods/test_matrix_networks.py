@@ -44,6 +44,7 @@ def rows_of(base, experts, turned):
     return {name: {n: torch.randn(40, width, generator=draw) for n, width in widths.items()} for name in experts}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "merge,edits", CHAINS, ids=lambda value: "-".join(value) if isinstance(value, tuple) else value
 )

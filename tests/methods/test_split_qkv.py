@@ -44,6 +44,7 @@ def variants(key: str) -> list[dict[str, Any]]:
     return [{}, *({name: word} for name, bound in bounds.items() for word in bound.choices[1:])]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("key", METHODS)
 def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_tensors(key: str) -> None:
     method = METHODS[key]

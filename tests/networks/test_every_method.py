@@ -51,6 +51,7 @@ def gradients(kind, files, which):
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.key)
 @pytest.mark.parametrize("kind", FEW)
 def test_a_method_gives_finite_numbers_under_the_pretrained_models_names(kind, method, files_of, rows_of):

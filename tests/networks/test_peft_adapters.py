@@ -41,6 +41,7 @@ def adapted(model, folder, seed, **options):
         return wrapped.merge_and_unload().eval()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", TARGETS)
 def test_merged_adapters_are_what_peft_and_the_library_compute(kind, files_of, tmp_path):
     base = files_of(kind)[0]

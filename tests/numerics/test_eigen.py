@@ -63,6 +63,29 @@ def test_torch_takes_over_where_lapack_fails(
     torch.testing.assert_close(matrix @ vectors, vectors * values, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("count", [None, 5])
+def test_a_matrix_is_overwritten_only_if_the_caller_allows_it(
+    matrix: torch.Tensor, count: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = matrix.clone()
+    values, vectors = decompose_symmetric(given, count)
+    assert torch.equal(given, matrix)
+    again = decompose_symmetric(given, count, overwrite=True)
+    assert torch.equal(again[0], values) and torch.equal(again[1], vectors) and not torch.equal(given, matrix)
+    monkeypatch.setattr(module, "call_lapack", lambda *arguments: 1)
+    with pytest.raises(torch.linalg.LinAlgError, match="did not converge"):
+        decompose_symmetric(matrix.clone(), count, overwrite=True)
+
+
+def test_factors_are_found_where_lapack_fails_on_the_only_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = torch.randn(SIDE, SIDE + 60, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    expected = linear_algebra.polar_factor(wide), linear_algebra.left_basis(wide[None], 0.0)
+    monkeypatch.setattr(module, "call_lapack", lambda *arguments: 1)
+    factor, basis = linear_algebra.polar_factor(wide), linear_algebra.left_basis(wide[None], 0.0)
+    torch.testing.assert_close(factor, expected[0], rtol=0, atol=1e-9)
+    torch.testing.assert_close(basis @ basis.T, expected[1] @ expected[1].T, rtol=0, atol=1e-9)
+
+
 def test_matrices_of_low_rank_and_zero() -> None:
     thin = torch.randn(SIDE, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for count in (None, 100):

@@ -27,6 +27,17 @@ def test_truncated_decompositions_at_every_condition(shape):
             )
 
 
+@pytest.mark.parametrize("smallest", [0.1, 4e-3, 1e-3, 1e-5])
+@pytest.mark.parametrize("shape", [(40, 90), (90, 40)])
+def test_polar_factors_of_float32_matrices_are_close_in_float32(shape, smallest):
+    spectrum = torch.logspace(0, torch.log10(torch.tensor(smallest)).item(), 40, dtype=torch.float64)
+    left, right = orthogonal(shape[0], 1)[:, :40], orthogonal(shape[1], 2)[:, :40]
+    matrix = (left * spectrum @ right.T).float()
+    found = polar_factor(matrix)
+    assert found.dtype == torch.float32
+    assert_same(found.double(), polar_factor(matrix.double()), 3e-5)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_directions_that_do_not_exist_are_left_out(shape):
     matrix = low_rank(2, *shape)

@@ -116,6 +116,7 @@ def test_a_team_does_not_foretell_itself(
     assert (found[1]["measured"] == 9).all() and found[2]["measured"].isna().all()
 
 
+@pytest.mark.full
 def test_nothing_is_stated_without_a_relation(pairs: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foretell, "PERMUTATIONS", 39)
     monkeypatch.setattr(foretell, "DRAWS", 10)

@@ -104,6 +104,7 @@ def test_stages_are_previews_of_smaller_samples(tiny_benchmark):
     assert sizes == [8, 16, None]  # 20 images a task: no stage of 32
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("rules", ["b1=0", "b0=0.5", "r.norm_scale/b1=2+t.proj=0"])
 def test_what_did_not_change_is_not_computed_again(chain, rules, tiny_benchmark, monkeypatch):

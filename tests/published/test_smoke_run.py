@@ -120,6 +120,7 @@ def test_stopped_while_it_fetches_it_goes_on(
     assert 3 <= len(before) < len(after) and all(after[path] == state for path, state in before.items())
 
 
+@pytest.mark.full
 def test_stopped_between_recipes_it_goes_on(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     execute, merged = row_runs.execute, list[str]()
 

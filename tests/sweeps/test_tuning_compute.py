@@ -93,6 +93,7 @@ def test_points_are_shared_with_sweeps(tiny_benchmark: Benchmark, store: Store) 
     assert estimate_tuning(TuningSession(tuning, store, tiny_benchmark)).stored == 9
 
 
+@pytest.mark.full
 def test_a_paused_tuning_has_the_trace_of_an_unbroken_one(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:

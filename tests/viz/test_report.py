@@ -65,6 +65,7 @@ def test_every_chart_is_in_one_report(read: Reader) -> None:
         assert said in read.words
 
 
+@pytest.mark.full
 def test_nothing_in_the_document_leads_outside(everything: str, read: Reader) -> None:
     ids = {attributes["id"] for _, attributes in read.elements if attributes.get("id")}
     for tag, attributes in read.elements:

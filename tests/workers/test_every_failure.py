@@ -101,6 +101,7 @@ def test_work_that_needs_more_memory_than_workers_have_is_refused_before(
     assert not asked_of(threads)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", SHORT_KINDS)
 def test_a_disk_that_was_full_once_ends_it_and_the_rest_is_computed_later(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -119,6 +120,7 @@ def test_a_disk_that_was_full_once_ends_it_and_the_rest_is_computed_later(
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == here(kind)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_what_is_stored_is_not_asked_for(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str
@@ -131,6 +133,7 @@ def test_what_is_stored_is_not_asked_for(
     assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == before and asked_of(threads) == asked
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", FILES)
 def test_a_worker_refuses_other_files_and_names_a_missing_one(
     copied: Benchmark, tmp_path: Path, threads: Workers, kind: str

@@ -26,10 +26,11 @@ def computes_only_part(size: float, count: int | None) -> bool:
     return count is not None and size >= LAPACK_MIN_SIDE and PARTIAL_RATIO * count <= size
 
 
-def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+def decompose_symmetric(matrix: Tensor, count: int | None = None, *, overwrite: bool = False) -> tuple[Tensor, Tensor]:
     """Eigenvalues (r,), ascending, and orthonormal eigenvectors (n, r) of a symmetric matrix (n, n).
 
     Only the lower triangle of the matrix is read. With ``count``, the result is the r = min(count, n) largest pairs.
+    ``overwrite`` allows the matrix to be overwritten, which saves the memory of a copy.
 
     Raises:
         torch.linalg.LinAlgError: the decomposition does not converge.
@@ -38,18 +39,24 @@ def decompose_symmetric(matrix: Tensor, count: int | None = None) -> tuple[Tenso
     uses_lapack = (
         matrix.device.type == "cpu" and matrix.dtype == torch.float64 and size >= LAPACK_MIN_SIDE and count != 0
     )
-    pair = _decompose_by_lapack(matrix, count if computes_only_part(size, count) else None) if uses_lapack else None
+    some = count if computes_only_part(size, count) else None
+    pair = _decompose_by_lapack(matrix, some, overwrite) if uses_lapack else None
     values, vectors = torch.linalg.eigh(matrix) if pair is None else pair
     start = 0 if count is None else max(len(values) - count, 0)
     return values[start:], vectors[:, start:]
 
 
-def _decompose_by_lapack(matrix: Tensor, count: int | None) -> tuple[Tensor, Tensor] | None:
+def _decompose_by_lapack(matrix: Tensor, count: int | None, overwrite: bool) -> tuple[Tensor, Tensor] | None:
     """All eigenpairs (n,), (n, n), or the ``count`` largest (r,), (n, r); None if LAPACK fails."""
     if not torch.isfinite(matrix.sum()):
         return None
-    copy = matrix.clone(memory_format=torch.contiguous_format)  # its lower triangle is LAPACK's upper one
-    return _compute_all_pairs(copy) if count is None else _compute_largest_pairs(copy, count)
+    in_place = overwrite and matrix.is_contiguous()
+    target = matrix if in_place else matrix.clone(memory_format=torch.contiguous_format)
+    # Its lower triangle is LAPACK's upper one.
+    pair = _compute_all_pairs(target) if count is None else _compute_largest_pairs(target, count)
+    if pair is None and in_place:  # nothing is left for another routine
+        raise torch.linalg.LinAlgError("The eigen-decomposition did not converge.")  # type: ignore[attr-defined]
+    return pair
 
 
 def _compute_all_pairs(matrix: Tensor) -> tuple[Tensor, Tensor] | None:

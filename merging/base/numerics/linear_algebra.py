@@ -1,4 +1,4 @@
-"""Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
+"""Exact factorizations of task vectors, in float64: bases, truncated decompositions and polar factors.
 
 Decomposing the Gram matrix of the short side is several times cheaper than decomposing the matrix itself, but squares
 the condition number. The Gram matrix is decomposed if that costs no accuracy, else the matrix. Directions of singular
@@ -22,6 +22,7 @@ RANK_TOLERANCE = 1e-10  # a singular value below this share of the largest is a 
 MIN_EIGENVALUE_SHARE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
 MAX_ROW_COSINE = 1e-6  # the square of a smaller cosine between rows is a rounding error
 DEVICES_WITHOUT_FLOAT64 = {"mps"}  # kinds of devices that have no float64
+FILL_STRIPES = 32  # in which a triangle is copied, so that a stripe stays in the processor's cache
 GRAM_STRIPES = 4  # the lower triangle of a Gram matrix is computed in this many stripes of rows
 
 
@@ -72,6 +73,14 @@ def lower_gram(blocks: Tensor) -> Tensor:
     return total
 
 
+def _decompose_gram(blocks: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
+    """The pairs that ``decompose_symmetric`` finds of Σ B_k B_kᵀ (m, m), in the memory of that matrix."""
+    try:
+        return decompose_symmetric(lower_gram(blocks), count, overwrite=True)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        return decompose_symmetric(lower_gram(blocks), count)
+
+
 def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """Add ``left`` @ ``right``ᵀ, of matrices (m, n), to ``total`` (m, m), correct on and below the diagonal.
 
@@ -83,8 +92,13 @@ def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 def fill_symmetric(lower: Tensor) -> Tensor:
-    """The symmetric matrix (m, m) with the entries of ``lower`` (m, m) on and below the diagonal."""
-    return lower.tril() + lower.tril(-1).mT
+    """``lower`` (m, m), in place, with the entries above the diagonal replaced by those below it."""
+    edges = [len(lower) * stripe // FILL_STRIPES for stripe in range(FILL_STRIPES + 1)]
+    for start, stop in itertools.pairwise(edges):
+        block = lower[start:stop, start:stop]
+        block.copy_(block.tril() + block.tril(-1).mT)
+        lower[:start, start:stop] = lower[start:stop, :start].mT
+    return lower
 
 
 def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
@@ -105,7 +119,7 @@ def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
     ):  # the other side is shorter: change to a basis of the columns first, which is exact
         column_basis, blocks = torch.linalg.qr(torch.cat([to_float64(block) for block in blocks], dim=1))
         blocks = blocks[None]
-    squares, vectors = decompose_symmetric(lower_gram(blocks))
+    squares, vectors = _decompose_gram(blocks)
     floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
     dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
     basis: Tensor = vectors[:, dropped:]
@@ -125,7 +139,7 @@ def truncated_svd(matrix: Tensor, count: int) -> Factors:
 
 def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """``truncated_svd`` for m <= n, from the Gram matrix (m, m) unless some of the ``count`` values are too small."""
-    squares, vectors = decompose_symmetric(lower_gram(matrix[None]), count)
+    squares, vectors = _decompose_gram(matrix[None], count)
     squares, vectors = squares.flip(0), vectors.flip(1)
     if _is_well_conditioned(squares):
         values = squares.sqrt()
@@ -140,19 +154,23 @@ def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def polar_factor(matrix: Tensor) -> Tensor:
-    """The orthogonal polar factor P Qᵀ (m, n), in float64, of a matrix P diag(d) Qᵀ (m, n), over the nonzero d."""
+    """The orthogonal polar factor P Qᵀ (m, n) of a matrix P diag(d) Qᵀ (m, n), over the nonzero d, in its dtype.
+
+    The Gram matrix and its decomposition are in float64. So is the last product, unless the matrix is in float32 and
+    well conditioned: then entries are off by up to 1e-5 of the largest.
+    """
+    if matrix.shape[0] > matrix.shape[1]:
+        return polar_factor(matrix.T).T
     exact = to_float64(matrix)
-    if exact.shape[0] > exact.shape[1]:
-        return polar_factor(exact.T).T
-    squares, vectors = decompose_symmetric(lower_gram(exact[None]))
+    squares, vectors = _decompose_gram(exact[None])
     if _is_well_conditioned(squares.flip(0)):
-        left, right = vectors / squares.sqrt(), vectors.T @ exact
+        left, right = ((vectors / squares.sqrt()) @ vectors.T).to(matrix), matrix
     elif (orthonormal := _orthogonalize_rows(vectors.T @ exact)) is not None:
         left, right = vectors, orthonormal
     else:
         left, _, right = _full_svd(exact, len(exact))
     factor: Tensor = left @ right
-    return factor
+    return factor.to(matrix)
 
 
 def _orthogonalize_rows(rows: Tensor) -> Tensor | None:

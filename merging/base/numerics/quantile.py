@@ -19,7 +19,11 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE_STRIDE = 61  # a prime, which shares no period with the rows of a matrix
+SAMPLE_STRIDE, LARGE_STRIDE = (
+    61,
+    269,
+)  # primes, as is a quarter of the second, which share no period with the rows of a matrix
+LARGE_ROW = 1 << 25  # numbers from which on a row is sampled with the larger stride
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers in a group of a sample; least number of groups
 QUANTILE_STRIDE = 16  # one in this many numbers of the sample estimates the quantile at which groups are compared
@@ -87,25 +91,6 @@ class _Bracket:
     at_high: int = 0
     inside: _GrowingArray = field(default_factory=_GrowingArray)
 
-    def count(self, values: Tensor) -> _Counts:
-        """The counts of ``values`` (n,); the bracket does not change."""
-        below_count = 0
-        if not values.is_cpu:  # count numbers below the bracket on the device; copy only those that may be inside
-            low, high = torch.tensor([self.low, self.high], dtype=values.dtype).tolist()
-            below_count = int((values < low).sum().cpu())
-            values = values[(values >= low) & (values <= high)]
-        return self._count_on_host(values.cpu().numpy(), below_count)
-
-    def _count_on_host(self, values: NDArray[Any], below_count: int) -> _Counts:
-        # numpy compares and selects several times faster than torch on a CPU.
-        low, high = values.dtype.type(self.low), values.dtype.type(self.high)
-        not_below = values >= low
-        below_count += len(values) - int(np.count_nonzero(not_below))
-        candidates = values[not_below & (values <= high)]
-        at_low, at_high = candidates == low, candidates == high
-        upper = int(np.count_nonzero(at_high)) if high > low else 0  # otherwise ``at_low`` counts them
-        return _Counts(below_count, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
-
     def add(self, counts: _Counts) -> None:
         """Add the counts of some numbers."""
         self.below += counts.below
@@ -166,9 +151,11 @@ def kth_smallest(
 
 def _bracket_ranks(rows: Rows, ranks: Sequence[int], sampled: SampledRows | None) -> list[_Bracket]:
     """The bracket of every rank, by a sample; empty if the rows are empty."""
-    sample, total = (
-        _sample_rows(rows) if sampled is None else (_collect_rows(sampled.rows(SAMPLE_STRIDE)), sampled.total)
-    )
+    if sampled is None:
+        sample, total = _sample_rows(rows)
+    else:
+        total = sampled.total
+        sample = _collect_rows(sampled.rows(LARGE_STRIDE if total >= LARGE_ROW else SAMPLE_STRIDE))
     return [
         _bracket_rank(sample[k % len(sample)], min(rank, total - 1), total) for k, rank in enumerate(ranks) if total
     ]
@@ -178,11 +165,42 @@ def _count_all(rows: Rows, brackets: Mapping[int, _Bracket], map_pieces: PieceMa
     """Count all numbers against the brackets, {index of the rank: bracket}."""
 
     def count_piece(piece: Tensor) -> list[_Counts]:
-        return [bracket.count(piece[k % len(piece)].reshape(-1)) for k, bracket in brackets.items()]
+        rows = piece.reshape(len(piece), -1)
+        counts = dict[int, _Counts]()
+        for first in range(0, max(brackets) + 1, len(rows)):  # one rank of every row at a time
+            open_rows = {k - first: bracket for k, bracket in brackets.items() if 0 <= k - first < len(rows)}
+            if open_rows:
+                counts |= zip((k + first for k in open_rows), _count_rows(rows, open_rows), strict=True)
+        return [counts[k] for k in brackets]
 
     for counts in map_pieces(count_piece) if map_pieces is not None else map(count_piece, rows()):
         for bracket, piece_counts in zip(brackets.values(), counts, strict=True):
             bracket.add(piece_counts)
+
+
+def _count_rows(rows: Tensor, brackets: Mapping[int, _Bracket]) -> Iterator[_Counts]:
+    """The counts of rows (K, n) against their brackets, {index of the row: bracket}."""
+    if not rows.is_cpu:  # only the numbers inside are copied to the host
+        for number, bracket in brackets.items():
+            row, (low, high) = rows[number], torch.tensor([bracket.low, bracket.high], dtype=rows.dtype).tolist()
+            candidates = row[(row >= low) & (row <= high)].cpu().numpy()
+            yield _split_ties(candidates, int((row < low).sum().cpu()), bracket)
+        return
+    # numpy compares and selects several times faster than torch on a CPU.
+    values = (rows if len(brackets) == len(rows) else rows[list(brackets)]).numpy()
+    bounds = np.array([(bracket.low, bracket.high) for bracket in brackets.values()], values.dtype)
+    inside = values >= bounds[:, :1]
+    below = [len(row) - int(np.count_nonzero(row)) for row in inside]
+    inside &= values <= bounds[:, 1:]
+    for number, bracket in enumerate(brackets.values()):
+        yield _split_ties(values[number][inside[number]], below[number], bracket)
+
+
+def _split_ties(candidates: NDArray[Any], below: int, bracket: _Bracket) -> _Counts:
+    """The counts for a bracket with these numbers (m,); many may equal its bounds, and those are only counted."""
+    at_low, at_high = (candidates == candidates.dtype.type(bound) for bound in (bracket.low, bracket.high))
+    upper = int(np.count_nonzero(at_high & ~at_low))
+    return _Counts(below, int(np.count_nonzero(at_low)), upper, candidates[~(at_low | at_high)])
 
 
 def _sample_rows(rows: Rows) -> tuple[list[NDArray[Any]], int]:

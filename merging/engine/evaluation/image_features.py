@@ -23,7 +23,6 @@ from merging.images.benchmarks.referenced_images import Images, ReferencedImages
 from merging.models.architecture import Architecture
 
 HEAD_BATCH = 128  # images of unknown tasks for which heads are chosen at a time
-CPU_BATCH = 32  # images that run at a time on a CPU, few enough that even a small data set occupies several cores
 MAX_MARGIN = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]  # stored images -> preprocessed images (n, 3, h, w)
 
@@ -134,7 +133,7 @@ def _split_batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepar
         with images.batches(short_batch(tower) if on_cpu else batch_size(tower, encoder.device), prepare) as batches:
             yield batches
         return
-    size = min(CPU_BATCH, short_batch(tower)) if on_cpu else batch_size(tower, encoder.device)
+    size = short_batch(tower) if on_cpu else batch_size(tower, encoder.device)
 
     def iterate_batches(rows: Any) -> Iterator[Tensor]:
         for start in range(0, len(rows), size):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from merging.methods.factor_rules import FactorRule
@@ -48,8 +49,9 @@ def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:
     if params.rescale and params.rescale_by == "l1":
         return expert_factors.keep_size(slot.task_vectors, factors.mul_(slot.task_vectors))
     if params.rescale and same and rates[0] < 1.0:
-        factors.mul_(1.0 / (1.0 - rates[0]))
-    elif params.rescale and not same:
+        zero = factors.new_zeros(())
+        return torch.addcmul(zero, factors, slot.task_vectors, value=1.0 / (1.0 - rates[0]), out=factors)
+    if params.rescale and not same:
         factors.mul_(expert_factors.as_rows([1.0 / (1.0 - rate) if rate < 1.0 else 1.0 for rate in rates], factors))
     return factors.mul_(slot.task_vectors)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from merging.base.numerics import flops
-from merging.base.numerics.linear_algebra import polar_factor, to_float64
+from merging.base.numerics.linear_algebra import move_to_float64_device, polar_factor
 from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
@@ -30,11 +31,11 @@ def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     if not is_decomposed(slot):
         return params.scaling * slot.task_vectors.mean(dim=0)
     vectors, restore = matrices_to_decompose(slot)  # smaller ones for known low-rank factors; ``restore`` expands
-    total = to_float64(vectors).sum(dim=0)
+    total = move_to_float64_device(vectors).sum(dim=0)
     frame = polar_factor(total)
     # The mean singular value; <polar(M), M> is the sum of the singular values of M.
-    level = (frame * total).sum() / max(min(slot.pretrained.shape), 1)
-    return restore(params.scaling * level * frame).to(slot.task_vectors)
+    level = (frame * total).sum(dtype=torch.float64) / max(min(slot.pretrained.shape), 1)
+    return restore(params.scaling * level.to(frame) * frame).to(slot.task_vectors)
 
 
 register(

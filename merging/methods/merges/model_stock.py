@@ -9,6 +9,7 @@ from torch import Tensor
 
 from merging.base.files.tables import Columns
 from merging.base.numerics.flops import task_products
+from merging.base.numerics.linear_algebra import to_float64
 from merging.methods.method import Citation, EarlierEdits, Merge, register
 from merging.methods.params import Params, choice, flag, real
 from merging.methods.shared import fields
@@ -17,6 +18,7 @@ from merging.models.families import WEIGHT_ROLES
 from merging.models.task_checkpoints import group_by_task
 
 EXPERTS, MEAN_OF_TASKS, SUM_OF_TASKS = "experts", "mean_of_tasks", "sum_of_tasks"
+GRAM_PARTS = 4  # of a piece, whose products are in the task vectors' dtype: cosines lose no digit that counts
 LEAST_DIVISOR = 1e-6  # of the coefficient; smaller ones count as 0
 # Tensor -> the factor of each group's mean task vector: of all checkpoints together, or of each task's.
 Coefficients = dict[str, list[float]]
@@ -52,7 +54,7 @@ class ModelStockParams(Params):
 
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
-    """The coefficients of every tensor, from the Gram matrices of its task vectors in float64."""
+    """The coefficients of every tensor, from the Gram matrices of its task vectors."""
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for name, gram in slots.map(lambda slot: (slot.name, _compute_gram(slot))):
@@ -86,9 +88,9 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
 
 
 def _compute_gram(slot: Slot) -> Tensor:
-    """The Gram matrix (K, K) of a slot's task vectors, in float64 on the CPU."""
-    flat = slot.task_vectors.flatten(1).double()
-    return (flat @ flat.T).cpu()
+    """The Gram matrix (K, K) of a slot's task vectors: products of parts, added in float64, on the CPU."""
+    parts = slot.task_vectors.flatten(1).chunk(GRAM_PARTS, dim=1)
+    return torch.stack([to_float64(part @ part.T) for part in parts]).sum(dim=0).cpu()
 
 
 def mean_cosine(gram: Tensor, least_norm: float = 0.0) -> float:

@@ -54,7 +54,7 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
     if params.density < 1.0 and thresholds is None:
         flat = slot.task_vectors.abs().flatten(1)
         thresholds = tuple(kth_smallest(lambda: [flat], [trim_rank(flat.shape[1], params.density)] * len(flat)))
-    return trim_vectors(slot.task_vectors, thresholds)
+    return slot.task_vectors.clone() if thresholds is None else trim_vectors(slot.task_vectors, thresholds)
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
@@ -82,8 +82,8 @@ def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
 
 
 def _merge_elected(kept: Tensor, sign: Tensor, params: TiesParams, weights: Tensor | None) -> Tensor:
-    """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
-    agreeing = (kept * sign).relu_()  # absolute values of agreeing scalars, zero for others
+    """Sum or mean of the scalars ``kept`` (K, *S) that have the elected sign, (*S); they are overwritten."""
+    agreeing = kept.mul_(sign).relu_()  # absolute values of agreeing scalars, zero for others
     merged = agreeing.sum(dim=0) * sign
     if params.aggregation == "sum":
         return merged

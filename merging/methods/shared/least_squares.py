@@ -114,11 +114,13 @@ def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0
     """The normal equations of a slot, with the off-diagonal entries of every G_k multiplied by ``alpha``."""
     equations: NormalEquations | None = None
     for k, (moments, vector) in enumerate(zip(inputs, as_matrices(slot), strict=True)):
-        gram, weights = moments.gram(), to_float64(vector).T
-        diagonal = gram.diagonal().clone()
-        target = alpha * _multiply_gram(moments, gram, weights) + (1 - alpha) * diagonal[:, None] * weights
-        gram.mul_(alpha).diagonal().copy_(diagonal)
-        zero_value = float((weights * target).sum().cpu())
+        gram, rows = moments.gram(), to_float64(vector)  # rows of T_kᵀ (d_out, d_in)
+        target_rows = _multiply_gram(moments, gram, rows)
+        if alpha < 1:
+            diagonal = gram.diagonal().clone()
+            target_rows.mul_(alpha).addcmul_(diagonal, rows, value=1 - alpha)
+            gram.mul_(alpha).diagonal().copy_(diagonal)
+        target, zero_value = target_rows.T, float((rows * target_rows).sum().cpu())
         if equations is None:
             equations = NormalEquations(gram, target, zero_value, moments.count)
         else:
@@ -133,13 +135,13 @@ def normal_equations(slot: Slot, inputs: tuple[Moments, ...], alpha: float = 1.0
     return equations
 
 
-def _multiply_gram(moments: Moments, gram: Tensor, weights: Tensor) -> Tensor:
-    """G T (d_in, d_out) for T (d_in, d_out), from the rows if two products with them cost less than one with G."""
-    rows = moments.rows
-    if rows is None or 2 * len(rows) >= moments.width:
-        return gram @ weights
-    exact = to_float64(rows)
-    return exact.T @ (exact @ weights)
+def _multiply_gram(moments: Moments, gram: Tensor, target: Tensor) -> Tensor:
+    """Tᵀ G (d_out, d_in) for Tᵀ (d_out, d_in), from the inputs if two products with them cost less than one with G."""
+    inputs = moments.rows
+    if inputs is None or 2 * len(inputs) >= moments.width:
+        return target @ gram
+    exact = to_float64(inputs)
+    return (target @ exact.T) @ exact
 
 
 def spectrum(gram: Tensor, count: int | None = None) -> tuple[Tensor, Tensor]:
