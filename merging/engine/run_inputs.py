@@ -37,6 +37,7 @@ TASK_VECTOR_COPIES = 4  # stacks of task vectors in memory at once: the one read
 DECOMPOSITION_MATRICES = 4  # float64 matrices (side, side) that the decomposition of a layer holds in memory
 MAX_THRESHOLD_BYTES = 31 << 20  # the largest allocation whose release raises glibc's threshold for reusing memory
 PIECE_CPU = 1 << 17  # scalars per expert that are processed at a time; with fewer, threads wait for the interpreter
+STACK_CPU = 1 << 20  # the same of all experts together, which bounds the memory of a merge of many
 MAX_RUN_LENGTH = 1 << 10  # adjacent scalars in a run of a sample
 MIN_STRIDE = 60  # between the scalars of a sample in a block, of which only a part is read if that suffices
 MIN_RUNS = 256  # in a sample of a large model; runs of small models are shorter
@@ -268,7 +269,7 @@ class RunInputs:
         """Views of a flat block, in smaller pieces on the CPU."""
         size, numel = block.pretrained.numel(), block.pretrained.numel()
         if is_host(self.device):
-            size = PIECE_CPU
+            size = min(PIECE_CPU, STACK_CPU // len(self.experts))
         for start in range(0, max(numel, 1), max(size, 1)):
             piece = slice(start, start + size)
             base, vectors = block.pretrained[piece], block.task_vectors[:, piece]
