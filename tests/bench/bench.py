@@ -104,7 +104,7 @@ else:
     from merging.models.architecture import Architecture
     from merging.models.formats.model_sources import open_checkpoint
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
-    side = Architecture.of(open_checkpoint(files[0])).image_size
+    side = Architecture.from_checkpoint(open_checkpoint(files[0])).image_size
     images = {name: torch.randn(case[3], 3, side, side) for name in experts} if case[3] else None
     merging.merge(files[0], experts, case[0], case[1], case[2], exemplars=images, device=device)
 work = time.monotonic() - imported
