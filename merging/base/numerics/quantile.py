@@ -19,10 +19,8 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-SAMPLE_STRIDE, LARGE_STRIDE = (
-    61,
-    269,
-)  # primes, as is a quarter of the second, which share no period with the rows of a matrix
+SAMPLE_STRIDE = 61  # a prime, which shares no period with the rows of a matrix
+LARGE_STRIDE = 269  # the same of large rows; a quarter of it, rounded down, is also a prime
 LARGE_ROW = 1 << 25  # numbers from which on a row is sampled with the larger stride
 SIGMAS = 5.0  # half width of a bracket in standard errors of a sample quantile
 GROUP_SIZE, MIN_GROUPS = 1 << 10, 8  # neighboring numbers in a group of a sample; least number of groups
