@@ -259,16 +259,33 @@ def _cached_expert_scores(
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    references_known = len(references(run.benchmark, stored))  # a key of the cache: further ones change the result
-    return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
+    return list_summaries([run], stored)[0]
 
 
-@st.cache_data(max_entries=4 * MAX_CACHED, show_spinner=False)
-def _cached_summary(
-    run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
-) -> Summary:  # the underscore excludes the runs themselves from the cache's key
-    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
-    return summarize(_cached_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SCORED_SPLIT)
+def list_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
+    """``summary`` of each run."""
+    experts = {
+        digest: tuple((task, row["accuracy"]) for task, row in expert_scores(digest, stored).items())
+        for digest in {run.benchmark for run in runs if run.has_scores}
+    }
+    return [
+        _summarize(run.id, run.benchmark, tuple(run.experts), experts[run.benchmark]) if run.has_scores else None
+        for run in runs
+    ]
+
+
+@lru_cache(maxsize=16 * MAX_CACHED)  # tables have a row for each run, and Streamlit's caches are slower
+def _summarize(
+    run_id: str, digest: str | None, in_domain: tuple[str, ...], expert_accuracy: tuple[tuple[str, float], ...]
+) -> Summary:
+    return summarize(_cached_scores(run_id, digest), in_domain, dict(expert_accuracy), SCORED_SPLIT)
+
+
+def list_pretrained_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
+    """The pretrained model's averages over each run's tasks in and out of domain; None where it was not evaluated."""
+    found = {digest: references(digest, stored).get("pretrained") for digest in {run.benchmark for run in runs}}
+    models = [(found[run.benchmark], run) for run in runs]
+    return [_summarize(model.id, run.benchmark, tuple(run.experts), ()) if model else None for model, run in models]
 
 
 def reference_scores(
