@@ -116,7 +116,7 @@ def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     )
 
 
-@st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
+@lru_cache(maxsize=8)  # a page asks a hundred times
 def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.images.benchmarks.benchmark import Benchmark
 
@@ -240,7 +240,7 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
     return evaluations
 
 
-def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> Mapping[str, Mapping[str, Any]]:
     """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
     return _cached_expert_scores(
@@ -248,13 +248,14 @@ def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[s
     )
 
 
-@st.cache_data(max_entries=MAX_CACHED, show_spinner=False)
+@lru_cache(maxsize=MAX_CACHED)
 def _cached_expert_scores(
-    benchmark_digest: str | None, experts: Sequence[tuple[str, str]]
-) -> dict[str, Mapping[str, Any]]:
+    benchmark_digest: str | None, experts: tuple[tuple[str, str], ...]
+) -> Mapping[str, Mapping[str, Any]]:
     rows = [(task, _cached_scores(run_id, benchmark_digest)) for task, run_id in experts]
     own_rows = {task: table[table["task"] == task] for task, table in rows}
-    return {task: table.iloc[0].to_dict() for task, table in own_rows.items() if len(table)}
+    scores = {task: MappingProxyType(table.iloc[0].to_dict()) for task, table in own_rows.items() if len(table)}
+    return MappingProxyType(scores)
 
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
