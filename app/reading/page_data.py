@@ -244,13 +244,13 @@ def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> Mappin
     """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
     return _cached_expert_scores(
-        benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
+        store(), benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
     )
 
 
 @lru_cache(maxsize=MAX_CACHED)
 def _cached_expert_scores(
-    benchmark_digest: str | None, experts: tuple[tuple[str, str], ...]
+    known_in: Store, benchmark_digest: str | None, experts: tuple[tuple[str, str], ...]
 ) -> Mapping[str, Mapping[str, Any]]:
     rows = [(task, _cached_scores(run_id, benchmark_digest)) for task, run_id in experts]
     own_rows = {task: table[table["task"] == task] for task, table in rows}
@@ -265,28 +265,34 @@ def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
 
 def list_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
     """``summary`` of each run."""
+    known_in = store()
     experts = {
         digest: tuple((task, row["accuracy"]) for task, row in expert_scores(digest, stored).items())
         for digest in {run.benchmark for run in runs if run.has_scores}
     }
     return [
-        _summarize(run.id, run.benchmark, tuple(run.experts), experts[run.benchmark]) if run.has_scores else None
+        _summarize(known_in, run.id, run.benchmark, tuple(run.experts), experts[run.benchmark])
+        if run.has_scores
+        else None
         for run in runs
     ]
 
 
 @lru_cache(maxsize=16 * MAX_CACHED)  # tables have a row for each run, and Streamlit's caches are slower
 def _summarize(
-    run_id: str, digest: str | None, in_domain: tuple[str, ...], expert_accuracy: tuple[tuple[str, float], ...]
-) -> Summary:
+    known_in: Store, run_id: str, digest: str | None, in_domain: tuple[str, ...],
+    expert_accuracy: tuple[tuple[str, float], ...] = (),
+) -> Summary:  # fmt: skip
     return summarize(_cached_scores(run_id, digest), in_domain, dict(expert_accuracy), SCORED_SPLIT)
 
 
 def list_pretrained_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
     """The pretrained model's averages over each run's tasks in and out of domain; None where it was not evaluated."""
     found = {digest: references(digest, stored).get("pretrained") for digest in {run.benchmark for run in runs}}
-    models = [(found[run.benchmark], run) for run in runs]
-    return [_summarize(model.id, run.benchmark, tuple(run.experts), ()) if model else None for model, run in models]
+    models, known_in = [(found[run.benchmark], run) for run in runs], store()
+    return [
+        _summarize(known_in, model.id, run.benchmark, tuple(run.experts)) if model else None for model, run in models
+    ]
 
 
 def reference_scores(

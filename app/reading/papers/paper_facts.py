@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from merging.images.benchmarks.paired_scores import Correctness
     from merging.study.analysis.measurement_store import StoredMeasurement
+    from merging.study.runs.run_store import Store
     from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
@@ -42,7 +43,7 @@ FACTS_OF_RUNS = ("accuracy", "storage", "coefficients", "depth", "spread", "abla
 
 def compare_claim(claim: Claim) -> Comparison | None:
     """Our side of a claim, computed again after something is stored."""
-    return _compare_cached(claim, page_data.current_digest(), _store_state())
+    return _compare_cached(claim, page_data.store(), _store_state())
 
 
 def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
@@ -56,11 +57,11 @@ def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
 
 def list_claim_runs(claim: Claim) -> frozenset[str] | None:
     """Ids of the stored runs whose numbers a claim compares; None if it compares something else than single runs."""
-    return _list_runs_cached(claim, page_data.current_digest(), _store_state())
+    return _list_runs_cached(claim, page_data.store(), _store_state())
 
 
 @lru_cache(maxsize=8 * page_data.MAX_CACHED)
-def _list_runs_cached(claim: Claim, digest: str, state: tuple[int, ...]) -> frozenset[str] | None:
+def _list_runs_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> frozenset[str] | None:
     if claim.fact not in FACTS_OF_RUNS:
         return None
     presets = [value for name, value in claim.arguments.items() if name in ("first", "second", "preset")]
@@ -77,7 +78,7 @@ def _store_state() -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=8 * page_data.MAX_CACHED)  # a page asks for every claim; Streamlit's caches are slower
-def _compare_cached(claim: Claim, digest: str, state: tuple[int, ...]) -> Comparison | None:
+def _compare_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> Comparison | None:
     fact = FACTS.get(claim.fact)
     try:
         return fact(**claim.arguments) if fact else None
