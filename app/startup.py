@@ -60,6 +60,9 @@ def import_slow_modules() -> None:
 def load_modules() -> None:
     """Load the slow modules, and exempt them from garbage collection."""
     import_slow_modules()
+    import pandas as pd
+
+    pd.set_option("mode.string_storage", "python")  # pages have small tables, on which Arrow's texts are slower
     _freeze()
 
 

@@ -116,7 +116,7 @@ def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     )
 
 
-@st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
+@lru_cache(maxsize=8)  # a page asks a hundred times
 def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.images.benchmarks.benchmark import Benchmark
 
@@ -240,35 +240,59 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
     return evaluations
 
 
-def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
+def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> Mapping[str, Mapping[str, Any]]:
     """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
     return _cached_expert_scores(
-        benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
+        store(), benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
     )
 
 
-@st.cache_data(max_entries=MAX_CACHED, show_spinner=False)
+@lru_cache(maxsize=MAX_CACHED)
 def _cached_expert_scores(
-    benchmark_digest: str | None, experts: Sequence[tuple[str, str]]
-) -> dict[str, Mapping[str, Any]]:
+    known_in: Store, benchmark_digest: str | None, experts: tuple[tuple[str, str], ...]
+) -> Mapping[str, Mapping[str, Any]]:
     rows = [(task, _cached_scores(run_id, benchmark_digest)) for task, run_id in experts]
     own_rows = {task: table[table["task"] == task] for task, table in rows}
-    return {task: table.iloc[0].to_dict() for task, table in own_rows.items() if len(table)}
+    scores = {task: MappingProxyType(table.iloc[0].to_dict()) for task, table in own_rows.items() if len(table)}
+    return MappingProxyType(scores)
 
 
 def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
     """Averages in and out of domain, None if the run was not evaluated."""
-    references_known = len(references(run.benchmark, stored))  # a key of the cache: further ones change the result
-    return _cached_summary(run.id, run.benchmark, references_known, stored) if run.has_scores else None
+    return list_summaries([run], stored)[0]
 
 
-@st.cache_data(max_entries=4 * MAX_CACHED, show_spinner=False)
-def _cached_summary(
-    run_id: str, benchmark_digest: str | None, references_known: int, _stored: Sequence[Run]
-) -> Summary:  # the underscore excludes the runs themselves from the cache's key
-    experts = {task: row["accuracy"] for task, row in expert_scores(benchmark_digest, _stored).items()}
-    return summarize(_cached_scores(run_id, benchmark_digest), store().get_run(run_id).experts, experts, SCORED_SPLIT)
+def list_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
+    """``summary`` of each run."""
+    known_in = store()
+    experts = {
+        digest: tuple((task, row["accuracy"]) for task, row in expert_scores(digest, stored).items())
+        for digest in {run.benchmark for run in runs if run.has_scores}
+    }
+    return [
+        _summarize(known_in, run.id, run.benchmark, tuple(run.experts), experts[run.benchmark])
+        if run.has_scores
+        else None
+        for run in runs
+    ]
+
+
+@lru_cache(maxsize=16 * MAX_CACHED)  # tables have a row for each run, and Streamlit's caches are slower
+def _summarize(
+    known_in: Store, run_id: str, digest: str | None, in_domain: tuple[str, ...],
+    expert_accuracy: tuple[tuple[str, float], ...] = (),
+) -> Summary:  # fmt: skip
+    return summarize(_cached_scores(run_id, digest), in_domain, dict(expert_accuracy), SCORED_SPLIT)
+
+
+def list_pretrained_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
+    """The pretrained model's averages over each run's tasks in and out of domain; None where it was not evaluated."""
+    found = {digest: references(digest, stored).get("pretrained") for digest in {run.benchmark for run in runs}}
+    models, known_in = [(found[run.benchmark], run) for run in runs], store()
+    return [
+        _summarize(known_in, model.id, run.benchmark, tuple(run.experts)) if model else None for model, run in models
+    ]
 
 
 def reference_scores(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,13 @@ from app import permissions, process_values
 from app.page_text import add_titles
 from app.permissions import requires
 from app.reading import listed_models, page_data
+from app.session import benchmark_choice
 from app.session.job_queue import session_name
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 from merging.images.benchmarks.answers import Scored
 from merging.images.benchmarks.benchmark import SPLITS
+from merging.images.benchmarks.benchmark_folders import state_of
 from merging.models.model_references import PRETRAINED
 from merging.recipes.recipe import Recipe
 from merging.study.previews.preview import Preview, StoredModel
@@ -82,13 +85,20 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
             other, name = (_find_scores(reference.id), reference.name) if reference else (None, "")
         if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
-            sampled = SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
+            folder = benchmark_choice.benchmark_folder()
+            sampled = _open_choosing_half(folder, state_of(folder))
             models = (
                 StoredModel(title, Scored(scored.scores, scored.read_correctness(sampled)), scored.device)
                 for title, scored in ((recipe.title, point), (name, other))
             )
             return Preview.from_stored(*models, list(opened.experts), titles)
     return None
+
+
+@lru_cache(maxsize=8)
+def _open_choosing_half(folder: Path, state: tuple[int, ...]) -> SampledBenchmark:
+    """The benchmark of this session, with the labels of the images by which values are chosen once they are read."""
+    return SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
 
 
 def _open_if_read(recipe: Recipe) -> OpenedRecipe | None:

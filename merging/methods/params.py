@@ -231,9 +231,8 @@ class Params:
 
     def effective_values(self) -> dict[str, Any]:
         """Parameter name -> value, for the parameters that have an effect with these values of the others."""
-        return {
-            name: value for name, value in self.values().items() if is_effective(self.bounds()[name], self.values())
-        }
+        bounds, values = self.bounds(), self.values()
+        return {name: value for name, value in values.items() if is_effective(bounds[name], values)}
 
     def values(self) -> dict[str, Any]:
         """Parameter name -> value, defaults included."""

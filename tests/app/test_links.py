@@ -229,6 +229,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.features.joint_maps _draw_step": ("features", {}),
     "app.views.models.benchmark_form _draw_jobs_now": ("models", {"models_view": "data"}),
     "app.views.models.published_job _draw_progress": ("models", {"models_view": "data"}),
+    "app.views.scores.claim_counts draw_counts": ("scores", {}),
     "app.views.sweeps.sweep_view _draw_sweep_now": ("sweeps", {}),
     "app.views.sweeps.tuning_view _draw_tuning_now": ("sweeps", {}),
     "app.widgets.jobs.tray _draw_tray": ("home", {}),

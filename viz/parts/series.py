@@ -178,9 +178,11 @@ def rows_by_name(
     The entry has the text in the column ``label``.
     """
     column = table[by].astype(str)
+    codes, found = pd.factorize(column)
+    positions = {name: position for position, name in enumerate(found)}
     for name in distinct_names(column) if names is None else names:
-        rows = table[column == name]
-        if len(rows):
+        if name in positions:
+            rows = table[codes == positions[name]]
             group = safe_text(f"{by} {name}")
             yield name, rows, {"name": legends.legend_name(rows[label].iloc[0]), "legendgroup": group}
 

@@ -9,7 +9,7 @@ merge the same checkpoints and are scored on the same benchmark. A line of a swe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from merging.images.benchmarks.paired_scores import Correctness
     from merging.study.analysis.measurement_store import StoredMeasurement
+    from merging.study.runs.run_store import Store
     from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
@@ -42,7 +43,7 @@ FACTS_OF_RUNS = ("accuracy", "storage", "coefficients", "depth", "spread", "abla
 
 def compare_claim(claim: Claim) -> Comparison | None:
     """Our side of a claim, computed again after something is stored."""
-    return _compare_cached(claim.key, page_data.current_digest(), _store_state(), claim)
+    return _compare_cached(claim, page_data.store(), _store_state())
 
 
 def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
@@ -56,14 +57,14 @@ def compare_on_other_teams(claim: Claim) -> list[tuple[str, Comparison | None]]:
 
 def list_claim_runs(claim: Claim) -> frozenset[str] | None:
     """Ids of the stored runs whose numbers a claim compares; None if it compares something else than single runs."""
-    return _list_runs_cached(claim.key, page_data.current_digest(), _store_state(), claim)
+    return _list_runs_cached(claim, page_data.store(), _store_state())
 
 
-@st.cache_data(max_entries=4 * page_data.MAX_CACHED, show_spinner=False)
-def _list_runs_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> frozenset[str] | None:
-    if _claim.fact not in FACTS_OF_RUNS:
+@lru_cache(maxsize=8 * page_data.MAX_CACHED)
+def _list_runs_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> frozenset[str] | None:
+    if claim.fact not in FACTS_OF_RUNS:
         return None
-    presets = [value for name, value in _claim.arguments.items() if name in ("first", "second", "preset")]
+    presets = [value for name, value in claim.arguments.items() if name in ("first", "second", "preset")]
     try:
         return frozenset(run.id for run in _find_preset_runs(*presets))
     except MergingError:
@@ -76,11 +77,11 @@ def _store_state() -> tuple[int, ...]:
     return tuple(number for name in STATE_FOLDERS for number in atomic.fingerprint_files(root, (name,)) or (0,))
 
 
-@st.cache_data(max_entries=4 * page_data.MAX_CACHED, show_spinner=False)
-def _compare_cached(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> Comparison | None:
-    fact = FACTS.get(_claim.fact)
+@lru_cache(maxsize=8 * page_data.MAX_CACHED)  # a page asks for every claim; Streamlit's caches are slower
+def _compare_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> Comparison | None:
+    fact = FACTS.get(claim.fact)
     try:
-        return fact(**_claim.arguments) if fact else None
+        return fact(**claim.arguments) if fact else None
     except MergingError:  # a table is not stored, there is no benchmark, or this version lacks a run's method
         return None
 

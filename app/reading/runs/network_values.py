@@ -46,7 +46,7 @@ def _find_pruning(run: Run) -> Run | None:
 
     if page_data.SALIENCY in run.tables:
         return run
-    return find_same_saliency(run, page_data.list_merges(page_data.stored_runs()))
+    return find_same_saliency(run, page_data.list_merges(page_data.page_runs()))
 
 
 def list_quantities(run: Run) -> list[str]:
@@ -137,7 +137,7 @@ def _read_saliency(column: str) -> Callable[[Run, StoredMeasurement | None], pd.
         from merging.methods.shared.saliency import apply_ratio, join_thirds
         from merging.recipes.presets import read_settings
 
-        table, is_pruned = page_data.saliency(run, page_data.list_merges(page_data.stored_runs()))
+        table, is_pruned = page_data.saliency(run, page_data.list_merges(page_data.page_runs()))
         if is_pruned:
             table = apply_ratio(table, *read_settings(run.recipe))
         table = join_thirds(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import streamlit as st
 from app.reading import measurements, page_data
 from app.session import run_styles
 from merging.images.benchmarks.answers import compare_scored
-from merging.images.benchmarks.metrics import summarize, wilson
+from merging.images.benchmarks.metrics import summary_of, wilson
 from merging.images.benchmarks.paired_scores import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.study.runs.run import Run
 
@@ -85,7 +85,9 @@ def compare_scores(pair: RunPair) -> pd.DataFrame | None:
     table = table.assign(
         title=_scope_titles(pair, table), group=[_group_of_scope(pair, scope) for scope in table["scope"]]
     )
-    for side, rows in (("a", scores_a), ("b", scores_b)):
+    for side, scores in (("a", scores_a), ("b", scores_b)):
+        columns = (scores[name].tolist() for name in ("task", "accuracy", "correct", "n"))
+        rows = {task: (accuracy, correct, n) for task, accuracy, correct, n in zip(*columns, strict=True)}
         table[f"score_{side}"] = [_score_with_interval(rows, scope, groups) for scope in table["scope"]]
     order = {AVERAGES: 0, BOTH_IN: 1, ONLY_A: 2, ONLY_B: 3, BOTH_OUT: 4}
     return table.sort_values("group", key=lambda group: group.map(order), kind="stable").reset_index(drop=True)
@@ -122,18 +124,22 @@ def _scope_titles(pair: RunPair, table: pd.DataFrame) -> list[str]:
     return [(averages | measurements.titles_by_task()).get(scope, scope) for scope in table["scope"]]
 
 
-def _score_with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
+def _score_with_interval(
+    rows: Mapping[str, tuple[float, int, int]], scope: str, groups: Groups
+) -> tuple[float, float, float]:
     """A score of one run with the ends of its interval; those of an H-score are NaN.
 
-    ``scope`` is an average (``IN_DOMAIN``, ``OUT_OF_DOMAIN``, ``H_SCORE``) or a data set.
+    ``rows`` are {data set: accuracy, number of right answers, n}; ``scope`` is an average (``IN_DOMAIN``,
+    ``OUT_OF_DOMAIN``, ``H_SCORE``) or a data set.
     """
-    if scope in (IN_DOMAIN, OUT_OF_DOMAIN):
-        summary = summarize(rows, groups[1] if scope == OUT_OF_DOMAIN else groups[0])  # as the data sets in domain
-        return summary.in_domain, summary.in_low, summary.in_high
+    if scope not in (IN_DOMAIN, OUT_OF_DOMAIN, H_SCORE):
+        accuracy, correct, n = rows[scope]
+        return accuracy, *wilson(correct, n)
+    scored = [(task, rows[task][0], rows[task][2]) for group in groups for task in group]
     if scope == H_SCORE:
-        return summarize(rows[rows["task"].isin([*groups[0], *groups[1]])], groups[0]).h_score, math.nan, math.nan
-    row = rows[rows["task"] == scope].iloc[0]
-    return float(row["accuracy"]), *wilson(int(row["correct"]), int(row["n"]))
+        return summary_of(scored, groups[0], {}).h_score, math.nan, math.nan
+    summary = summary_of(scored, groups[1] if scope == OUT_OF_DOMAIN else groups[0], {})  # as the data sets in domain
+    return summary.in_domain, summary.in_low, summary.in_high
 
 
 # Image by image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
@@ -105,7 +106,7 @@ def run_size(run: Run) -> int:
         return 0
 
 
-@st.cache_data(max_entries=2000, show_spinner=False)
+@lru_cache(maxsize=2000)  # a table of runs asks for each; Streamlit's caches are slower
 def _measure_folder(path: Path, modified_ns: int) -> int:  # ``modified_ns`` is a part of the cache's key
     from merging.base.files.disk import folder_size
 

@@ -16,7 +16,7 @@ from app.session import address, benchmark_choice, pages
 from app.views.runs.disk_usage import run_size
 from app.widgets import page_parts
 from merging.base.errors import MergingError
-from merging.images.benchmarks.metrics import Summary, summarize
+from merging.images.benchmarks.metrics import Summary
 from merging.models.task_checkpoints import list_tasks
 from merging.study.runs.run import THIS_MACHINE, Run
 from viz.figure_text import clean_text, percent, plural
@@ -82,13 +82,13 @@ def build_rows(runs: Sequence[Run], stored_runs: Sequence[Run], named_runs: Sequ
     import pandas as pd
 
     names, rows = run_names.name_runs(named_runs or runs), []
-    for run in runs:
-        summary = page_data.summary(run, stored_runs)
+    pretrained = page_data.list_pretrained_summaries(runs, stored_runs)
+    for run, summary, baseline in zip(runs, page_data.list_summaries(runs, stored_runs), pretrained, strict=True):
         title = page_text.title_with_note(run, names[run.id]) + " ‡" * run.needs_task
         rows.append(
             {
                 "title": clean_text(title, 120).replace(*NO_ICON),
-                "plane": draw_plane(summary, _summarize_pretrained(run, stored_runs)),
+                "plane": draw_plane(summary, baseline),
                 "in": None if summary is None else 100 * summary.in_domain,
                 "out": None if summary is None else 100 * summary.out_of_domain,
                 "h": None if summary is None else 100 * summary.h_score,
@@ -126,18 +126,6 @@ def chain_of_run(run: Run) -> str:
         return page_text.chain_words(run.recipe) if run.recipe else ""
     except MergingError:
         return " → ".join(run.chain)
-
-
-def _summarize_pretrained(run: Run, stored_runs: Sequence[Run]) -> Summary | None:
-    if (reference := page_data.references(run.benchmark, stored_runs).get("pretrained")) is None:
-        return None
-    return _summarize_cached(reference.id, run.benchmark, run.experts, reference)
-
-
-@st.cache_data(max_entries=page_data.MAX_CACHED, show_spinner=False)
-def _summarize_cached(run_id: str, benchmark_digest: str | None, experts: tuple[str, ...], _run: Run) -> Summary | None:
-    scores = page_data.scores(_run)
-    return None if scores is None else summarize(scores, experts, split=page_data.SCORED_SPLIT)
 
 
 def draw_plane(summary: Summary | None, pretrained: Summary | None) -> str | None:

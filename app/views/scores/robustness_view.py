@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import page_text
 from app.reading import measurements, samples, score_tables
+from app.reading.figures import cache_table
 from app.reading.measurements import MeasuredRuns
 from app.session import address, run_choice
 from app.widgets import chart_view, page_parts, run_picker
@@ -88,11 +89,17 @@ def find_losses(models: Sequence[str]) -> pd.DataFrame:
         measured = measurements.find_measurement(measurements.ROBUSTNESS, run)
         references = measured and measurements.find_measurement(measurements.ROBUSTNESS_REFERENCES, run)
         for one in filter(None, (measured, references)):
-            rows = measurements.measured_table(one, "domains")
-            whole = rows[(rows["over"] == IN_DOMAIN) & (rows["corruption"] == ALL) & (rows["severity"] == ALL)]
+            whole = _read_losses_in_domain(one)
             names = whole["model"].where(whole["model"].isin(list(score_tables.REFERENCE_NAMES)), run)
             found |= dict(zip(names, whole[list(LOSS_COLUMNS.values())].to_numpy(float).tolist(), strict=True))
     return pd.DataFrame.from_dict(found, orient="index", columns=list(LOSS_COLUMNS))
+
+
+@cache_table
+def _read_losses_in_domain(measured: StoredMeasurement) -> pd.DataFrame:
+    """The rows of all corruptions together, in domain."""
+    rows = measured.table("domains")
+    return rows[(rows["over"] == IN_DOMAIN) & (rows["corruption"] == ALL) & (rows["severity"] == ALL)]
 
 
 def describe_losses(whole: pd.DataFrame, over: str) -> str:

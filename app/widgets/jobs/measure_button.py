@@ -91,7 +91,7 @@ def draw_missing_benchmark(key: str, reason: str, subject: str = "") -> None:
 
     def draw_offer(_: list[str]) -> None:
         st.markdown(reason)
-        _draw_button(key, [subject])
+        _draw_button(key, [subject], suffix=f"_{subject}" if subject else "")
 
     jobs = page_data.job_queue().list_benchmark_jobs()
     live_job = next((job for job in jobs if job.kind == key and job.subject == subject), None)

@@ -24,7 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from merging.base.errors import CheckpointError, TaskError
-from merging.base.files.paths import open_regular, path_fingerprint, resolve_contained
+from merging.base.files.paths import file_fingerprint, open_regular, path_fingerprint, resolve_contained
 from merging.base.text import first_few, printable
 
 MAX_MEMBERS = 1000
@@ -39,6 +39,8 @@ DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an 
 )  # fmt: skip
 # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
 _header_parser_lock = threading.Lock()
+MAX_KNOWN = 256  # archives whose infos are kept
+_known_infos: dict[tuple[int, ...], Mapping[str, ArrayInfo]] = {}  # by the state of the file
 
 
 def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -104,7 +106,7 @@ class Npz:
                 members = self._archive.infolist()
                 if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
                     raise TaskError(f"{self.name}: it lists too many arrays, or one name twice; refused.")
-                self.infos = {m.filename.removesuffix(".npy"): self._read_info(m) for m in members}
+                self.infos = self._read_infos(members, file_fingerprint(descriptor))
         except TaskError:
             file.close()
             raise
@@ -120,6 +122,15 @@ class Npz:
         except DAMAGE_ERRORS as error:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
             raise TaskError(f"{self.name} is damaged or not an npz archive: {reason}.") from None
+
+    def _read_infos(self, members: Iterable[zipfile.ZipInfo], state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+        """The infos of all arrays; those of an archive that has not changed since they were read are known."""
+        if (infos := _known_infos.get(state)) is None:
+            infos = {member.filename.removesuffix(".npy"): self._read_info(member) for member in members}
+            if len(_known_infos) >= MAX_KNOWN:
+                _known_infos.clear()
+            _known_infos[state] = infos
+        return infos
 
     def _read_info(self, member: zipfile.ZipInfo) -> ArrayInfo:
         label = f"{self.name}: array {printable(member.filename, 60)!r}"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from merging.base.errors import TaskError
 from merging.base.files.atomic import DamagedError, file_hash, verify_file
+from merging.base.files.paths import path_fingerprint
 from merging.base.text import printable
 from merging.models.formats.model_sources import ModelRef
 
@@ -81,9 +83,15 @@ def _read_manifest(folder: Path) -> Mapping[str, Any]:
         TaskError: the manifest cannot be read.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
+        return _parse_manifest(folder, path_fingerprint(folder / MANIFEST))
     except OSError:
         return {}
+
+
+@lru_cache(maxsize=16)  # a sweep asks for each model of each point
+def _parse_manifest(folder: Path, state: tuple[int, ...]) -> Mapping[str, Any]:
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
     except (ValueError, RecursionError):
         raise _make_damage_error(folder, f"{MANIFEST} cannot be read") from None
     return manifest if isinstance(manifest, dict) and manifest.get("made_by") == MADE_BY else {}

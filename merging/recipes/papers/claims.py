@@ -4,7 +4,7 @@ fields. A printed value stays text, so that it has the paper's precision."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from reprlib import repr as short
@@ -46,7 +46,7 @@ class Claim:
     second: str
     direction: int
     fact: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] = field(hash=False)
     printed: tuple[str, ...] = ()
     unit: str = ""
     read_off: bool = False
