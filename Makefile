@@ -71,7 +71,7 @@ test-ranges: .venv-lowest .venv-newest ## test what needs other packages with th
 	@rm -rf $@ && $(PYTHON) -m venv $@
 	@$(PYTHON) tests/support/range_ends.py $* > $@/requirements.txt
 	@$@/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -r $@/requirements.txt
-	@$@/bin/python -m pytest -m "not engine and not browser" $(PARALLEL) -p no:cacheprovider $(RANGE_TESTS)
+	@MERGESCOPE_ARROW_TEXTS=1 $@/bin/python -m pytest -m "not engine and not browser" $(PARALLEL) -p no:cacheprovider $(RANGE_TESTS)
 	@$@/bin/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception -p no:cacheprovider tests/workers/test_engines.py
 
 check: $(VENV)/.dev ## lint, format check, strict types, directions of imports, rules of the layout

@@ -59,6 +59,7 @@ def draw_page(sections: Sections) -> None:
 
 def _draw_in_turn(sections: Sections) -> None:
     start = time.perf_counter()
+    startup.use_plain_texts()  # before the first table
     st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
     st.logo(str(ICON), size="large")
     page = st.navigation(pages(sections), expanded=True)  # with more than twelve pages the last ones would be hidden

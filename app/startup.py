@@ -60,10 +60,18 @@ def import_slow_modules() -> None:
 def load_modules() -> None:
     """Load the slow modules, and exempt them from garbage collection."""
     import_slow_modules()
-    import pandas as pd
-
-    pd.set_option("mode.string_storage", "python")  # pages have small tables, on which Arrow's texts are slower
     _freeze()
+
+
+def use_plain_texts() -> None:
+    """Let new tables have texts of Python's, which are faster than Arrow's in tables as small as those of pages.
+
+    A page that is drawn in the process of a notebook leaves the notebook's own choice.
+    """
+    if not _is_done.is_set():
+        import pandas as pd
+
+        pd.set_option("mode.string_storage", "python")
 
 
 def _prepare(spare: SpareProcess) -> None:

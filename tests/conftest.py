@@ -17,6 +17,7 @@ import torch
 from loopback_hub import LoopbackHub
 from per_task_merge import KEY
 
+from app import startup
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import method as method_module
 from merging.methods import registry
@@ -45,6 +46,8 @@ def pytest_configure() -> None:
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", ResourceWarning)
     os.environ["PYTHONWARNINGS"] = "error,ignore::ResourceWarning"
+    if "MERGESCOPE_ARROW_TEXTS" not in os.environ:  # tests of the ranges of packages use what pandas uses by itself
+        startup.use_plain_texts()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""Data for all pages: runs, tables, the benchmark. Cache keys are run ids and small values only.
+"""Data for all pages: runs, tables, the benchmark. Keys of what is stored are run ids and other small values.
 
 The library of a benchmark is the precomputed runs in its folder; all other runs are in the store of this machine.
 """
@@ -116,11 +116,12 @@ def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
     )
 
 
-@lru_cache(maxsize=8)  # a page asks a hundred times
+@process_values.store_results(8)  # a page asks a hundred times
 def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.images.benchmarks.benchmark import Benchmark
 
-    return Benchmark.load(folder)
+    with st.spinner("Opening the benchmark …"):
+        return Benchmark.load(folder)
 
 
 def stored_runs() -> list[Run]:
@@ -191,12 +192,19 @@ def scored_runs(stored: Sequence[Run]) -> list[Run]:
 
 def scores(run: Run) -> pd.DataFrame | None:
     """A run's accuracies on the reporting half; None if the run was not evaluated."""
-    return _cached_scores(run.id, run.benchmark).copy(deep=False) if run.has_scores else None
+    return _read_scores(_name_copy(run)).copy(deep=False) if run.has_scores else None
 
 
-@st.cache_resource(max_entries=MAX_CACHED, show_spinner=False)
-def _cached_scores(run_id: str, benchmark_digest: str | None) -> pd.DataFrame:
-    table = store().get_run(run_id).scores
+RunCopy = tuple[str, str, str | None, str | None]  # id, folder, time of creation and benchmark of one copy of a run
+
+
+def _name_copy(run: Run) -> RunCopy:
+    return run.id, str(run.path), run.created, run.benchmark
+
+
+@process_values.store_results(16 * MAX_CACHED)
+def _read_scores(run: RunCopy) -> pd.DataFrame:
+    table = store().get_run(run[0]).scores
     assert table is not None  # called for runs with scores only
     return page_text.add_titles(table[table["split"] == SCORED_SPLIT].reset_index(drop=True))
 
@@ -243,16 +251,12 @@ def references(benchmark_digest: str | None, stored: Sequence[Run]) -> dict[str,
 def expert_scores(benchmark_digest: str | None, stored: Sequence[Run]) -> Mapping[str, Mapping[str, Any]]:
     """{task: the score of the task's expert on that task, as a row of a table of scores}."""
     evaluations = references(benchmark_digest, stored).items()
-    return _cached_expert_scores(
-        store(), benchmark_digest, tuple((task, run.id) for task, run in evaluations if run.kind == "expert")
-    )
+    return _read_expert_scores(tuple((task, _name_copy(run)) for task, run in evaluations if run.kind == "expert"))
 
 
-@lru_cache(maxsize=MAX_CACHED)
-def _cached_expert_scores(
-    known_in: Store, benchmark_digest: str | None, experts: tuple[tuple[str, str], ...]
-) -> Mapping[str, Mapping[str, Any]]:
-    rows = [(task, _cached_scores(run_id, benchmark_digest)) for task, run_id in experts]
+@process_values.store_results(MAX_CACHED)
+def _read_expert_scores(experts: tuple[tuple[str, RunCopy], ...]) -> Mapping[str, Mapping[str, Any]]:
+    rows = [(task, _read_scores(run)) for task, run in experts]
     own_rows = {task: table[table["task"] == task] for task, table in rows}
     scores = {task: MappingProxyType(table.iloc[0].to_dict()) for task, table in own_rows.items() if len(table)}
     return MappingProxyType(scores)
@@ -264,35 +268,29 @@ def summary(run: Run, stored: Sequence[Run]) -> Summary | None:
 
 
 def list_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
-    """``summary`` of each run."""
-    known_in = store()
+    """The ``summary`` of each run."""
     experts = {
         digest: tuple((task, row["accuracy"]) for task, row in expert_scores(digest, stored).items())
         for digest in {run.benchmark for run in runs if run.has_scores}
     }
     return [
-        _summarize(known_in, run.id, run.benchmark, tuple(run.experts), experts[run.benchmark])
-        if run.has_scores
-        else None
+        _summarize(_name_copy(run), tuple(run.experts), experts[run.benchmark]) if run.has_scores else None
         for run in runs
     ]
 
 
-@lru_cache(maxsize=16 * MAX_CACHED)  # tables have a row for each run, and Streamlit's caches are slower
+@process_values.store_results(16 * MAX_CACHED)  # tables have a row for each run
 def _summarize(
-    known_in: Store, run_id: str, digest: str | None, in_domain: tuple[str, ...],
-    expert_accuracy: tuple[tuple[str, float], ...] = (),
-) -> Summary:  # fmt: skip
-    return summarize(_cached_scores(run_id, digest), in_domain, dict(expert_accuracy), SCORED_SPLIT)
+    run: RunCopy, in_domain: tuple[str, ...], expert_accuracy: tuple[tuple[str, float], ...] = ()
+) -> Summary:
+    return summarize(_read_scores(run), in_domain, dict(expert_accuracy), SCORED_SPLIT)
 
 
 def list_pretrained_summaries(runs: Sequence[Run], stored: Sequence[Run]) -> list[Summary | None]:
     """The pretrained model's averages over each run's tasks in and out of domain; None where it was not evaluated."""
     found = {digest: references(digest, stored).get("pretrained") for digest in {run.benchmark for run in runs}}
-    models, known_in = [(found[run.benchmark], run) for run in runs], store()
-    return [
-        _summarize(known_in, model.id, run.benchmark, tuple(run.experts)) if model else None for model, run in models
-    ]
+    models = [(found[run.benchmark], run) for run in runs]
+    return [_summarize(_name_copy(model), tuple(run.experts)) if model else None for model, run in models]
 
 
 def reference_scores(

@@ -97,7 +97,7 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
 
 @lru_cache(maxsize=8)
 def _open_choosing_half(folder: Path, state: tuple[int, ...]) -> SampledBenchmark:
-    """The benchmark of this session, with the labels of the images by which values are chosen once they are read."""
+    """The choosing half of this session's benchmark, which keeps its labels once they are read."""
     return SampledBenchmark.from_benchmark(page_data.benchmark(), PointSample())
 
 

@@ -211,6 +211,10 @@ def test_maps_are_a_job_of_their_own(
     assert charts(at) == 0
     assert "t-SNE maps have not been computed for **Pretrained** and **TIES (sum, λ 0.3)" in words(at).replace("\\", "")
     assert not at.exception
+    both = f"{known['Ties'].id},{known['Task Arithmetic w/ LwPTV'].id}"
+    at = open_app("features", library, runs=both, map="joint t-SNE")
+    assert not at.exception  # the map of those with features is offered beside that of all
+    assert sum(button.label.startswith("Measure") for button in at.button) >= 2
 
 
 def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: Path, tmp_path: Path) -> None:

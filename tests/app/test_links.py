@@ -21,6 +21,7 @@ from page_harness import MAIN, charts, press, runs, words
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 from streamlit.testing.v1 import AppTest, local_script_runner
 
+from app import process_values
 from merging.base.errors import StoreError
 from merging.base.files import atomic
 from merging.base.files.short_digest import match_prefix, resolve_prefix
@@ -293,6 +294,7 @@ def test_a_run_that_is_deleted_while_its_page_is_open(
     shutil.rmtree(folder / "runs" / known[TIES])
     st.cache_data.clear()  # as in a server that has shown much else since
     st.cache_resource.clear()
+    process_values.forget_results()
     assert not alone(at, monkeypatch).exception
     if view in ASKING:
         assert f"There is no run '{known[TIES]}'" in at.error[0].value.replace("\\", "")

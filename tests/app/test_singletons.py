@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +50,40 @@ def test_what_could_not_be_made_is_tried_again() -> None:
     with pytest.raises(OSError, match="not there"):
         made()
     assert [made(), made()] == ["value 2", "value 2"] and tries == [0, 1]
+
+
+def test_a_result_is_computed_once_for_all_sessions_and_the_latest_are_stored() -> None:
+    begun, go_on = [], threading.Event()
+
+    @process_values.store_results(2)
+    def double(number: int) -> int:
+        begun.append(number)
+        assert go_on.wait(60)
+        return 2 * number
+
+    with ThreadPoolExecutor(4) as sessions:
+        answers = [sessions.submit(double, 3) for _ in range(4)]
+        while not begun:
+            time.sleep(0.001)
+        go_on.set()
+        assert [answer.result(60) for answer in answers] == [6] * 4
+    assert begun == [3]
+    assert [double(4), double(3), double(5), double(3)] == [8, 6, 10, 6] and begun == [3, 4, 5]
+    assert double(4) == 8 and begun == [3, 4, 5, 4]  # the one that was asked for longest ago is gone
+    process_values.forget_results()
+    assert double(4) == 8 and begun[-2:] == [4, 4]
+
+
+def test_an_error_is_no_result() -> None:
+    tries: list[str] = []
+
+    @process_values.store_results(2)
+    def read(name: str) -> str:
+        tries.append(name)
+        if len(tries) == 1:
+            raise OSError("The disk is not there.")
+        return name
+
+    with pytest.raises(OSError, match="not there"):
+        read("a")
+    assert [read("a"), read("a")] == ["a", "a"] and tries == ["a", "a"]

@@ -9,11 +9,12 @@ merge the same checkpoints and are scored on the same benchmark. A line of a swe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app.process_values import store_results
 from app.reading import measurements, page_data, program_sweeps, samples, sweeps
 from app.session import benchmark_choice as session_benchmark
 from merging.base.errors import MergingError, StoreError
@@ -60,7 +61,7 @@ def list_claim_runs(claim: Claim) -> frozenset[str] | None:
     return _list_runs_cached(claim, page_data.store(), _store_state())
 
 
-@lru_cache(maxsize=8 * page_data.MAX_CACHED)
+@store_results(8 * page_data.MAX_CACHED)
 def _list_runs_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> frozenset[str] | None:
     if claim.fact not in FACTS_OF_RUNS:
         return None
@@ -77,7 +78,7 @@ def _store_state() -> tuple[int, ...]:
     return tuple(number for name in STATE_FOLDERS for number in atomic.fingerprint_files(root, (name,)) or (0,))
 
 
-@lru_cache(maxsize=8 * page_data.MAX_CACHED)  # a page asks for every claim; Streamlit's caches are slower
+@store_results(8 * page_data.MAX_CACHED)
 def _compare_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> Comparison | None:
     fact = FACTS.get(claim.fact)
     try:

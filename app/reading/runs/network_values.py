@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from app.reading import measurements, page_data
@@ -32,12 +32,13 @@ class Source(NamedTuple):
     measurement: str = ""
     table: str = TENSORS
 
-    def fits(self, run: Run) -> bool:
-        """Whether the run has the table, and its network can be measured."""
+    def fits(self, run: Run, tables: Collection[str]) -> bool:
+        """Whether the run's table is among ``tables``, and its network can be measured."""
         from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 
-        has_table = self.table in run.tables or (self.table == page_data.SALIENCY and _find_pruning(run) is not None)
-        return has_table and not (self.measurement and find_refusal(find_measurement(self.measurement), run.network))
+        return self.table in tables and not (
+            self.measurement and find_refusal(find_measurement(self.measurement), run.network)
+        )
 
 
 def _find_pruning(run: Run) -> Run | None:
@@ -46,12 +47,13 @@ def _find_pruning(run: Run) -> Run | None:
 
     if page_data.SALIENCY in run.tables:
         return run
-    return find_same_saliency(run, page_data.list_merges(page_data.page_runs()))
+    return find_same_saliency(run, page_data.list_merges(page_data.stored_runs()))
 
 
 def list_quantities(run: Run) -> list[str]:
     """The keys of the quantities that are stored for a run, or can be measured."""
-    return [key for key, source in SOURCES.items() if source.fits(run)]
+    tables = {*run.tables, *([page_data.SALIENCY] if _find_pruning(run) else [])}
+    return [key for key, source in SOURCES.items() if source.fits(run, tables)]
 
 
 def list_stored_quantities(run: Run) -> list[str]:
@@ -137,7 +139,7 @@ def _read_saliency(column: str) -> Callable[[Run, StoredMeasurement | None], pd.
         from merging.methods.shared.saliency import apply_ratio, join_thirds
         from merging.recipes.presets import read_settings
 
-        table, is_pruned = page_data.saliency(run, page_data.list_merges(page_data.page_runs()))
+        table, is_pruned = page_data.saliency(run, page_data.list_merges(page_data.stored_runs()))
         if is_pruned:
             table = apply_ratio(table, *read_settings(run.recipe))
         table = join_thirds(table)

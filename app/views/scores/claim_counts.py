@@ -36,12 +36,17 @@ def draw_counts() -> None:
     # comparing the claims on the other team takes seconds the first time
     with st.expander(label, icon=":material/menu_book:", key=KEY, on_change="rerun") as opened:
         if opened.open:
-            _draw_table(compared, verdicts)
+            with st.spinner("Comparing on the other teams …"):
+                others = [paper_facts.compare_on_other_teams(claim) for claim in CLAIMS]
+            _draw_table(compared, verdicts, others)
 
 
-def _draw_table(compared: Sequence[tuple[Claim, Comparison | None]], verdicts: Sequence[Verdict]) -> None:
+def _draw_table(
+    compared: Sequence[tuple[Claim, Comparison | None]],
+    verdicts: Sequence[Verdict],
+    others: Sequence[Sequence[tuple[str, Comparison | None]]],
+) -> None:
     """A row for each claim, those with the same verdict together, and the counts on other teams of experts."""
-    others = [paper_facts.compare_on_other_teams(claim) for claim in CLAIMS]
     rows = [
         [
             f"{paper_line.VERDICT_MARKS[verdict]} {VERDICTS_IN_WORDS[verdict]}",

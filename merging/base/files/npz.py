@@ -11,7 +11,7 @@ import os
 import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -40,7 +40,7 @@ DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an 
 # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
 _header_parser_lock = threading.Lock()
 MAX_KNOWN = 256  # archives whose infos are kept
-_known_infos: dict[tuple[int, ...], Mapping[str, ArrayInfo]] = {}  # by the state of the file
+_known_infos: dict[Any, Mapping[str, ArrayInfo]] = {}  # by the state of the file and of its members
 
 
 def parse_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -123,8 +123,9 @@ class Npz:
             reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
             raise TaskError(f"{self.name} is damaged or not an npz archive: {reason}.") from None
 
-    def _read_infos(self, members: Iterable[zipfile.ZipInfo], state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
-        """The infos of all arrays; those of an archive that has not changed since they were read are known."""
+    def _read_infos(self, members: Sequence[zipfile.ZipInfo], fingerprint: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+        """The infos of all arrays, from the last reading if neither the file nor its list of members has changed."""
+        state = fingerprint, tuple((m.filename, m.CRC, m.file_size, m.header_offset) for m in members)
         if (infos := _known_infos.get(state)) is None:
             infos = {member.filename.removesuffix(".npy"): self._read_info(member) for member in members}
             if len(_known_infos) >= MAX_KNOWN:
