@@ -41,9 +41,9 @@ def take_value(call: Callable[[], T]) -> T | None:
 
 
 def store_results(most: int) -> Callable[[Function], Function]:
-    """A decorator that stores a function's results for its last ``most`` arguments, which are positional and hashable.
+    """A decorator that stores the results of a function's last ``most`` different calls.
 
-    Results are shared by all sessions, and a session waits for a result that another one is computing. Streamlit's
+    Arguments are positional and hashable. Results are shared by all sessions, and a session waits for a result that another one is computing. Streamlit's
     caches do the same and take longer to look up.
     """
 

@@ -64,7 +64,7 @@ def load_modules() -> None:
 
 
 def use_plain_texts() -> None:
-    """Let new tables have texts of Python's, which are faster than Arrow's in tables as small as those of pages.
+    """Store texts of new tables as Python's strings, which are faster than Arrow's in small tables.
 
     A page that is drawn in the process of a notebook leaves the notebook's own choice.
     """

@@ -1,4 +1,4 @@
-"""Data for all pages: runs, tables, the benchmark. Keys of what is stored are run ids and other small values.
+"""Data for all pages: runs, tables, the benchmark. Caches are keyed by run ids and other small values.
 
 The library of a benchmark is the precomputed runs in its folder; all other runs are in the store of this machine.
 """
@@ -120,8 +120,7 @@ def _cached_titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
 def _load_benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
     from merging.images.benchmarks.benchmark import Benchmark
 
-    with st.spinner("Opening the benchmark …"):
-        return Benchmark.load(folder)
+    return Benchmark.load(folder)
 
 
 def stored_runs() -> list[Run]:
@@ -204,7 +203,8 @@ def _name_copy(run: Run) -> RunCopy:
 
 @process_values.store_results(16 * MAX_CACHED)
 def _read_scores(run: RunCopy) -> pd.DataFrame:
-    table = store().get_run(run[0]).scores
+    copies = (copy for copy in store().list_copies(run[0]) if _name_copy(copy) == run)
+    table = (next(copies, None) or store().get_run(run[0])).scores
     assert table is not None  # called for runs with scores only
     return page_text.add_titles(table[table["split"] == SCORED_SPLIT].reset_index(drop=True))
 

@@ -14,6 +14,7 @@ from app.reading import listed_models, page_data
 from app.session import benchmark_choice
 from app.session.job_queue import session_name
 from merging.base.errors import MergingError
+from merging.base.files.paths import path_fingerprint
 from merging.base.modes import VisitorAction
 from merging.images.benchmarks.answers import Scored
 from merging.images.benchmarks.benchmark import SPLITS
@@ -86,7 +87,7 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
         if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
             folder = benchmark_choice.benchmark_folder()
-            sampled = _open_choosing_half(folder, state_of(folder))
+            sampled = _open_choosing_half(folder, (*state_of(folder), *path_fingerprint(folder / "data")))
             models = (
                 StoredModel(title, Scored(scored.scores, scored.read_correctness(sampled)), scored.device)
                 for title, scored in ((recipe.title, point), (name, other))

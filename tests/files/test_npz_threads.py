@@ -14,7 +14,7 @@ from merging.base.files.npz import Npz
 
 def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path, monkeypatch):
     np.savez(tmp_path / "images.npz", images=np.zeros(3))
-    # CPython 3.11's parser may fail otherwise
+    # two threads in CPython 3.11's parser may make it fail
     parse, at_once, most = npy.read_array_header_1_0, [], []
 
     def watched(stream):

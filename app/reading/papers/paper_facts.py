@@ -80,6 +80,7 @@ def _store_state() -> tuple[int, ...]:
 
 @store_results(8 * page_data.MAX_CACHED)
 def _compare_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> Comparison | None:
+    # ``known_in`` and ``state`` are only parts of the key
     fact = FACTS.get(claim.fact)
     try:
         return fact(**claim.arguments) if fact else None

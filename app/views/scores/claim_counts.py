@@ -46,7 +46,7 @@ def _draw_table(
     verdicts: Sequence[Verdict],
     others: Sequence[Sequence[tuple[str, Comparison | None]]],
 ) -> None:
-    """A row for each claim, those with the same verdict together, and the counts on other teams of experts."""
+    """Draw a row for each claim, those with the same verdict together, and the counts on other teams of experts."""
     rows = [
         [
             f"{paper_line.VERDICT_MARKS[verdict]} {VERDICTS_IN_WORDS[verdict]}",

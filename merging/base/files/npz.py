@@ -39,7 +39,7 @@ DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an 
 )  # fmt: skip
 # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
 _header_parser_lock = threading.Lock()
-MAX_KNOWN = 256  # archives whose infos are kept
+MAX_KNOWN, MAX_NAMES = 256, 100_000  # archives whose infos are kept, and characters of the names in one of these
 _known_infos: dict[Any, Mapping[str, ArrayInfo]] = {}  # by the state of the file and of its members
 
 
@@ -125,12 +125,16 @@ class Npz:
 
     def _read_infos(self, members: Sequence[zipfile.ZipInfo], fingerprint: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
         """The infos of all arrays, from the last reading if neither the file nor its list of members has changed."""
-        state = fingerprint, tuple((m.filename, m.CRC, m.file_size, m.header_offset) for m in members)
+        state = (
+            fingerprint,
+            tuple((m.filename, m.CRC, m.file_size, m.compress_size, m.compress_type, m.header_offset) for m in members),
+        )
         if (infos := _known_infos.get(state)) is None:
             infos = {member.filename.removesuffix(".npy"): self._read_info(member) for member in members}
             if len(_known_infos) >= MAX_KNOWN:
                 _known_infos.clear()
-            _known_infos[state] = infos
+            if sum(len(name) for name in infos) <= MAX_NAMES:
+                _known_infos[state] = infos
         return infos
 
     def _read_info(self, member: zipfile.ZipInfo) -> ArrayInfo:
