@@ -43,8 +43,8 @@ def take_value(call: Callable[[], T]) -> T | None:
 def store_results(most: int) -> Callable[[Function], Function]:
     """A decorator that stores the results of a function's last ``most`` different calls.
 
-    Arguments are positional and hashable. Results are shared by all sessions, and a session waits for a result that another one is computing. Streamlit's
-    caches do the same and take longer to look up.
+    Arguments are positional and hashable. Results are shared by all sessions, and a session waits for a result that
+    another one is computing. Streamlit's caches do the same and take longer to look up.
     """
 
     def decorate(function: Function) -> Function:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -18,6 +18,7 @@ FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 PATIENCE = 60_000  # ms, for a machine that is busy with other things
+expect.set_options(timeout=20_000)  # ms, where a test names none
 # Streamlit looks for its endpoints under a page's own path first, and is told that they are not there.
 HARMLESS = re.compile(r"404 \(Not Found\)")
 # The first chart of the view, below the map of the network.
