@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as ``merging`` does, here before torch is imported
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -38,6 +39,7 @@ from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
 from app import startup
+from app.settings_file import apply_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
@@ -323,6 +325,7 @@ def main() -> None:
             os.environ["MERGESCOPE_BENCHMARK"] = str(large(Path(temporary)))
         startup.warm_up = lambda _spare: None
         startup.load_modules()
+        apply_settings()
         found = measure(given.pages, given.values)
     report(found, given.slowest)
     if given.sizes:

@@ -101,6 +101,16 @@ class Layer(NamedTuple):
     tensors: list[str]
 
 
+class MapTensor(NamedTuple):
+    """A tensor of the map: what its row of the table says."""
+
+    name: str
+    section: str
+    role: str
+    part: str
+    numel: int
+
+
 def lay_out_network(tensors: pd.DataFrame, heights: Heights, by_area: bool = False) -> list[Row]:
     """The rows of a network. ``tensors`` has tensor, section, role, part and numel, a row each, in forward order.
 
@@ -108,15 +118,17 @@ def lay_out_network(tensors: pd.DataFrame, heights: Heights, by_area: bool = Fal
     towers of a network with several, and sections that are neither before, in nor after the blocks, are in a last row,
     ``ELSEWHERE``.
     """
-    sizes = dict(zip(tensors["tensor"].astype(str), tensors["numel"].astype(int), strict=True))
-    tensors = tensors.assign(row=_find_rows(list(tensors["section"].astype(str))))
-    names = [name for name in dict.fromkeys(tensors["row"]) if name != ELSEWHERE]
-    rows = [_lay_out_tower(name, tensors[tensors["row"] == name], heights) for name in names]
-    if len(others := tensors[tensors["row"] == ELSEWHERE]):
+    texts = [tensors[column].astype(str) for column in ("tensor", "section", "role", "part")]
+    listed = [MapTensor(*values) for values in zip(*texts, tensors["numel"].astype(int), strict=True)]
+    tensors_by_row = _group_in_order(zip(_find_rows([tensor.section for tensor in listed]), listed, strict=True))
+    others = tensors_by_row.pop(ELSEWHERE, [])
+    rows = [_lay_out_tower(name, row_tensors, heights) for name, row_tensors in tensors_by_row.items()]
+    if others:
         width = max([row.width for row in rows] + [1])
-        rows.append(_lay_out_others(list(others["tensor"].astype(str)), width, heights))
+        rows.append(_lay_out_others([tensor.name for tensor in others], width, heights))
     if not by_area:
         return rows
+    sizes = {tensor.name: tensor.numel for tensor in listed}
     shrunk = iter(_shrink_to_area([box for row in rows for box in row.boxes], sizes))
     return [row._replace(boxes=list(islice(shrunk, len(row.boxes)))) for row in rows]
 
@@ -132,11 +144,21 @@ def _find_rows(sections: Sequence[str]) -> list[str]:
     return [next((tower for tower in towers if section.startswith(f"{tower} ")), ELSEWHERE) for section in sections]
 
 
-def _lay_out_tower(name: str, tensors: pd.DataFrame, heights: Heights) -> Row:
-    groups = list(tensors.groupby("section", sort=False))
-    order = [str(section) for section, _ in groups]
-    groups.sort(key=lambda group: _forward_rank(str(group[0]), order))
-    plans = [(str(section), _plan_branches(str(section), rows)) for section, rows in groups]
+def _group_in_order(pairs: Iterable[tuple[str, MapTensor]]) -> dict[str, list[MapTensor]]:
+    """The tensors with each key, in the order of the keys' first tensors."""
+    groups: dict[str, list[MapTensor]] = {}
+    for key, tensor in pairs:
+        groups.setdefault(key, []).append(tensor)
+    return groups
+
+
+def _lay_out_tower(name: str, tensors: Sequence[MapTensor], heights: Heights) -> Row:
+    groups = _group_in_order((tensor.section, tensor) for tensor in tensors)
+    order = list(groups)
+    plans = [
+        (section, _plan_branches(section, groups[section]))
+        for section in sorted(order, key=lambda section: _forward_rank(section, order))
+    ]
     row = Row(name, [], [], [], 0.0)
     start = 0.0
     for section, branches in plans:
@@ -166,7 +188,7 @@ def _label(section: str, tower: str) -> str:
 Columns = list[list[Layer]]  # columns of a branch; the layers of a column are one above the other
 
 
-def _plan_branches(section: str, tensors: pd.DataFrame) -> list[tuple[int, Columns]]:
+def _plan_branches(section: str, tensors: Sequence[MapTensor]) -> list[tuple[int, Columns]]:
     """The branches of a section with their sides, in the order in which data passes them."""
     layers = _find_layers(tensors)
     if not BLOCK_PATTERN.fullmatch(section):
@@ -187,9 +209,9 @@ def _plan_branches(section: str, tensors: pd.DataFrame) -> list[tuple[int, Colum
     return plans
 
 
-def _plan_ends(layers: Sequence[Layer], tensors: pd.DataFrame) -> list[tuple[int, Columns]]:
+def _plan_ends(layers: Sequence[Layer], tensors: Sequence[MapTensor]) -> list[tuple[int, Columns]]:
     """The branches before the first block or after the last: tables of embeddings above, other layers below."""
-    roles = dict(zip(tensors["tensor"].astype(str), tensors["role"].astype(str), strict=True))
+    roles = {tensor.name: tensor.role for tensor in tensors}
     norms = [[layer] for layer in layers if layer.kind == "norm"]
     tables = [layer for layer in layers if layer.kind != "norm" and roles[layer.tensors[0]] in EMBEDDING_ROLES]
     others = [[layer] for layer in layers if layer.kind != "norm" and layer not in tables]
@@ -197,18 +219,18 @@ def _plan_ends(layers: Sequence[Layer], tensors: pd.DataFrame) -> list[tuple[int
     return [(side, columns) for side, columns in ((ABOVE, [*norms, *above]), (BELOW, others)) if columns]
 
 
-def _find_layers(tensors: pd.DataFrame) -> list[Layer]:
+def _find_layers(tensors: Sequence[MapTensor]) -> list[Layer]:
     """The modules of a section in the order of their first tensors."""
-    parts = [ENDING.sub("", part) for part in tensors["part"].astype(str)]
+    parts = [ENDING.sub("", tensor.part) for tensor in tensors]
     stems = sorted(set(parts), key=len)
     modules = [next(stem for stem in stems if part == stem or part.startswith(f"{stem}.")) for part in parts]
     layers = []
-    for name, rows in tensors.assign(module=modules).groupby("module", sort=False):
-        roles = set(rows["role"].astype(str))
+    for name, members in _group_in_order(zip(modules, tensors, strict=True)).items():
+        roles = {tensor.role for tensor in members}
         is_norm = "norm_scale" in roles and not roles & {"linear", "conv", "projection", "stack"}
-        kind = "norm" if is_norm else "attention" if ATTENTION.search(str(name)) else "other"
-        ordered = rows.sort_values("numel", ascending=False, kind="stable")["tensor"].astype(str)
-        layers.append(Layer(str(name), kind, list(ordered)))
+        kind = "norm" if is_norm else "attention" if ATTENTION.search(name) else "other"
+        ordered = sorted(members, key=lambda tensor: -tensor.numel)
+        layers.append(Layer(name, kind, [tensor.name for tensor in ordered]))
     return layers
 
 

@@ -235,6 +235,10 @@ class _Batch:
         piece_weights = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
         return piece_weights.repeat_interleave(RUN_COUNT * RUN_LENGTH)
 
+    def count(self, chosen: Tensor) -> int:
+        """How many numbers of their tensors the ``chosen`` ones (n,) represent."""
+        return round(float((self.weights * chosen).sum())) if self.sampled else int(chosen.count_nonzero())
+
     def read(self, checkpoint: Checkpoint) -> Tensor:
         """The numbers (n,) in float64, with 0 for those that are not finite."""
         parts = [piece.read(checkpoint, name).double() for name, piece in self.pieces]
@@ -285,25 +289,41 @@ def _add_batch(
 ) -> None:
     """Add a batch to the distances of its experts."""
     base = batch.read(pretrained)
-    bound = base.abs()  # of the size of merged numbers at scaling 1
+    stored, limit = base.to(batch.dtype), torch.finfo(batch.dtype).max
+    largest_base = bound = _find_largest(base)  # ``bound`` of the size of merged numbers at scaling 1
     for key in batch.experts:
         change = batch.read(experts[key]) - base
         _add_numbers(distances[key], batch, base, change)
-        bound += change.abs()
-        batch.record(distances[key].out_of_range, bound, torch.finfo(batch.dtype).max)
+        if batch.dtype.itemsize < 4:
+            _count_lost(distances[key], batch, base, change, stored)
+        largest_change = _find_largest(change)
+        if largest_base + largest_change > HUGE_NUMBER:
+            batch.record(distances[key].huge_numbers, (base + change).abs(), HUGE_NUMBER)
+        bound += largest_change
+    if bound > limit:
+        sizes = base.abs()
+        for key in batch.experts:
+            sizes += (batch.read(experts[key]) - base).abs()
+            batch.record(distances[key].out_of_range, sizes, limit)
+
+
+def _find_largest(values: Tensor) -> float:
+    """The largest absolute value of ``values`` (n,); 0 if there is none."""
+    return max(abs(float(end)) for end in values.aminmax()) if len(values) else 0.0
 
 
 def _add_numbers(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
-    """Add pretrained numbers (n,) and their changes (n,) to a distance."""
-    weights = batch.weights
+    """Add pretrained numbers (n,) and their changes (n,) to the sums of a distance."""
     if batch.sampled:
-        scale = weights.sqrt()
+        scale = batch.weights.sqrt()
         distance.add_runs(scale * base, scale * change)
     else:
         distance.add(base, change)
-    batch.record(distance.huge_numbers, (base + change).abs(), HUGE_NUMBER)
-    if batch.dtype.itemsize < 4:
-        changed_numbers = change != 0
-        rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)
-        distance.changed += round(float((weights * changed_numbers).sum()))
-        distance.lost += round(float((weights * (changed_numbers & rounded)).sum()))
+
+
+def _count_lost(distance: Distance, batch: _Batch, base: Tensor, change: Tensor, stored: Tensor) -> None:
+    """Count the changes (n,) of numbers ``base`` (n,), which are ``stored`` (n,), and those that rounding loses."""
+    changed = change != 0
+    lost = changed & ((TYPICAL_SCALING * change).add_(base).to(batch.dtype) == stored)
+    distance.changed += batch.count(changed)
+    distance.lost += batch.count(lost)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from merging.base.numerics.finite import all_finite
 from merging.base.progress import Meter
 from merging.models.checkpoint import Checkpoint
 from merging.models.families import TEXT_TOWER, UNUSED_TEXT, Parameter
@@ -83,8 +84,9 @@ class NumberCheck:
                 continue
             count, first_position, read_numel = 0, -1, 0
             for piece in tensor_pieces(tensor, info.numel, self.sampled):
-                bad = ~torch.isfinite(piece.read(checkpoint, tensor))
-                if bad.any():
+                numbers = piece.read(checkpoint, tensor)
+                if not all_finite(numbers, torch.float32):
+                    bad = ~torch.isfinite(numbers)
                     first_position = piece.position(int(bad.int().argmax())) if first_position < 0 else first_position
                     count += int(bad.sum())
                 read_numel += piece.numel
