@@ -46,7 +46,8 @@ def pytest_configure() -> None:
     warnings.simplefilter("error")
     warnings.simplefilter("ignore", ResourceWarning)
     os.environ["PYTHONWARNINGS"] = "error,ignore::ResourceWarning"
-    if "MERGESCOPE_ARROW_TEXTS" in os.environ:  # tests of the ranges of packages use what pandas uses by itself
+    # Tests of the ranges of packages use what pandas uses by itself: pages leave it where there is no warm-up.
+    if "MERGESCOPE_ARROW_TEXTS" in os.environ:
         startup.skip_warm_up()
     else:
         startup.use_plain_texts()

@@ -87,6 +87,7 @@ def find_stored_change(recipe: Recipe, request: PreviewRequest, reference: Run |
         if other is not None:
             titles = {task.key: task.title for task in page_data.benchmark().tasks}
             folder = benchmark_choice.benchmark_folder()
+            # Images in the benchmark that is bundled do not change.
             sampled = _open_choosing_half(folder, (*state_of(folder), *path_fingerprint(folder / "data")))
             models = (
                 StoredModel(title, Scored(scored.scores, scored.read_correctness(sampled)), scored.device)

@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,3 +88,17 @@ def test_an_error_is_no_result() -> None:
     with pytest.raises(OSError, match="not there"):
         read("a")
     assert [read("a"), read("a")] == ["a", "a"] and tries == ["a", "a"]
+
+
+def test_each_copy_of_a_run_has_its_own_scores(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_app("home", library)
+    known = next(run for run in page_data.stored_runs() if run.has_scores)
+    changed = known.scores.assign(accuracy=0.5)
+    other = SimpleNamespace(
+        id=known.id, path=Path("elsewhere"), created=known.created, benchmark=known.benchmark, scores=changed,
+        has_scores=True,
+    )  # fmt: skip
+    monkeypatch.setattr(type(page_data.store()), "list_copies", lambda self, run_id: [known, other])
+    assert set(page_data.scores(other)["accuracy"]) == {0.5}
+    assert set(page_data.scores(known)["accuracy"]) != {0.5}
+    assert set(page_data.scores(other)["accuracy"]) == {0.5}

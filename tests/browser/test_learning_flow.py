@@ -9,7 +9,7 @@ from browser_tab import App
 from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.browser, pytest.mark.full]
-PATIENCE, LEARNING = 120_000, 400_000  # ms; all steps take 45 s where nothing else computes
+PATIENCE, LEARNING_PATIENCE = 120_000, 400_000  # ms; all steps take 45 s where nothing else computes
 CHAIN = "lwptv;adamerging:steps=500,batch=8,shrink=0.5"
 
 
@@ -30,7 +30,7 @@ def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> N
     expect(app.text("In which layers are learned coefficients large, and in which small?")).to_be_visible(
         timeout=PATIENCE
     )
-    expect(watched).to_have_count(0, timeout=LEARNING)
+    expect(watched).to_have_count(0, timeout=LEARNING_PATIENCE)
     app.settled().charted()
     slider = app.page.get_by_role("slider", name="Step of learning")
     expect(slider).to_have_attribute("aria-valuetext", "merged", timeout=PATIENCE)

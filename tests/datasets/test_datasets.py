@@ -86,11 +86,17 @@ def test_archives_that_promise_more_than_they_are_are_refused(tmp_path, monkeypa
         ("images.npy", header((2, 2)) + b"x" * 10, "states 4 bytes and has 10"),
         ("images.npy", b"hello", "damaged or not an npz"),
         ("images.npy", header((2,), "|O") + b"x" * 16, "Python objects"),
+        ("images.npy", header((1,) * 65) + b"x", "has 65 dimensions; at most 64"),
     ):
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(name, content)
         with pytest.raises(TaskError, match=problem):
             Npz(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        for letter in "ab":
+            archive.writestr(letter * 60_000, header((1,)) + b"x")
+    with pytest.raises(TaskError, match="long names"):
+        Npz(path)
     monkeypatch.setattr("merging.base.files.npz.ZIP_BOMB_MIN_BYTES", 1 << 20)
     size = 1 << 24
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as stream:

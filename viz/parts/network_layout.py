@@ -102,7 +102,7 @@ class Layer(NamedTuple):
 
 
 class MapTensor(NamedTuple):
-    """A tensor of the map: what its row of the table says."""
+    """A tensor of the map: its name, section, role, part and number of scalars."""
 
     name: str
     section: str
@@ -119,8 +119,9 @@ def lay_out_network(tensors: pd.DataFrame, heights: Heights, by_area: bool = Fal
     ``ELSEWHERE``.
     """
     texts = [tensors[column].astype(str) for column in ("tensor", "section", "role", "part")]
-    listed = [MapTensor(*values) for values in zip(*texts, tensors["numel"].astype(int), strict=True)]
-    tensors_by_row = _group_in_order(zip(_find_rows([tensor.section for tensor in listed]), listed, strict=True))
+    map_tensors = [MapTensor(*values) for values in zip(*texts, tensors["numel"].astype(int), strict=True)]
+    row_names = _find_rows([tensor.section for tensor in map_tensors])
+    tensors_by_row = _group_in_order(zip(row_names, map_tensors, strict=True))
     others = tensors_by_row.pop(ELSEWHERE, [])
     rows = [_lay_out_tower(name, row_tensors, heights) for name, row_tensors in tensors_by_row.items()]
     if others:
@@ -128,7 +129,7 @@ def lay_out_network(tensors: pd.DataFrame, heights: Heights, by_area: bool = Fal
         rows.append(_lay_out_others([tensor.name for tensor in others], width, heights))
     if not by_area:
         return rows
-    sizes = {tensor.name: tensor.numel for tensor in listed}
+    sizes = {tensor.name: tensor.numel for tensor in map_tensors}
     shrunk = iter(_shrink_to_area([box for row in rows for box in row.boxes], sizes))
     return [row._replace(boxes=list(islice(shrunk, len(row.boxes)))) for row in rows]
 

@@ -61,6 +61,7 @@ def list_claim_runs(claim: Claim) -> frozenset[str] | None:
     return _list_runs_cached(claim, page_data.store(), _store_state())
 
 
+# ``known_in`` and ``state`` only say which results are the same.
 @store_results(8 * page_data.MAX_CACHED)
 def _list_runs_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> frozenset[str] | None:
     if claim.fact not in FACTS_OF_RUNS:
@@ -78,9 +79,9 @@ def _store_state() -> tuple[int, ...]:
     return tuple(number for name in STATE_FOLDERS for number in atomic.fingerprint_files(root, (name,)) or (0,))
 
 
+# ``known_in`` and ``state`` only say which results are the same.
 @store_results(8 * page_data.MAX_CACHED)
 def _compare_cached(claim: Claim, known_in: Store, state: tuple[int, ...]) -> Comparison | None:
-    # ``known_in`` and ``state`` are only parts of the key
     fact = FACTS.get(claim.fact)
     try:
         return fact(**claim.arguments) if fact else None

@@ -27,7 +27,8 @@ from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.paths import file_fingerprint, open_regular, path_fingerprint, resolve_contained
 from merging.base.text import first_few, printable
 
-MAX_MEMBERS = 1000
+MAX_MEMBERS, MAX_NAME_CHARACTERS = 1000, 100_000  # arrays of an archive, and characters of all their names together
+MAX_DIMENSIONS = 64  # as in NumPy
 MAX_READ_BYTES = 1 << 32  # of an array that is read whole
 # Compression factor and size in bytes above which an archive is taken for a zip bomb.
 ZIP_BOMB_RATIO, ZIP_BOMB_MIN_BYTES = 200, 1 << 28
@@ -39,7 +40,7 @@ DAMAGE_ERRORS = (  # exceptions of zipfile and of NumPy's header parser when an 
 )  # fmt: skip
 # NumPy parses headers as Python code, which may fail in several threads of CPython 3.11.
 _header_parser_lock = threading.Lock()
-MAX_KNOWN, MAX_NAMES = 256, 100_000  # archives whose infos are kept, and characters of the names in one of these
+MAX_KNOWN = 256  # archives whose infos are kept
 _known_infos: dict[Any, Mapping[str, ArrayInfo]] = {}  # by the state of the file and of its members
 
 
@@ -104,8 +105,9 @@ class Npz:
             with self._explain_errors():
                 self._archive = zipfile.ZipFile(file)
                 members = self._archive.infolist()
-                if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
-                    raise TaskError(f"{self.name}: it lists too many arrays, or one name twice; refused.")
+                names = {member.filename for member in members}
+                if not len(names) == len(members) <= MAX_MEMBERS or sum(map(len, names)) > MAX_NAME_CHARACTERS:
+                    raise TaskError(f"{self.name}: it lists too many arrays, long names or one name twice; refused.")
                 self.infos = self._read_infos(members, file_fingerprint(descriptor))
         except TaskError:
             file.close()
@@ -133,8 +135,7 @@ class Npz:
             infos = {member.filename.removesuffix(".npy"): self._read_info(member) for member in members}
             if len(_known_infos) >= MAX_KNOWN:
                 _known_infos.clear()
-            if sum(len(name) for name in infos) <= MAX_NAMES:
-                _known_infos[state] = infos
+            _known_infos[state] = infos
         return infos
 
     def _read_info(self, member: zipfile.ZipInfo) -> ArrayInfo:
@@ -153,6 +154,8 @@ class Npz:
             raise TaskError(f"{label} holds Python objects, which are not read. Save it as a plain array.")
         if dtype.kind not in DTYPE_KINDS or dtype.names is not None or dtype.subdtype is not None:
             raise TaskError(f"{label} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
+        if len(shape) > MAX_DIMENSIONS:
+            raise TaskError(f"{label} has {len(shape)} dimensions; at most {MAX_DIMENSIONS} are read.")
         if is_fortran_order and len(shape) > 1:
             raise TaskError(f"{label} is stored by columns; save np.ascontiguousarray(array).")
         return ArrayInfo(tuple(int(size) for size in shape), dtype)

@@ -289,13 +289,13 @@ def _add_batch(
 ) -> None:
     """Add a batch to the distances of its experts."""
     base = batch.read(pretrained)
-    stored, limit = base.to(batch.dtype), torch.finfo(batch.dtype).max
-    largest_base = bound = _find_largest(base)  # ``bound`` of the size of merged numbers at scaling 1
+    limit = torch.finfo(batch.dtype).max
+    largest_base = bound = _find_largest(base)  # no merged number at scaling 1 is larger than ``bound``
     for key in batch.experts:
         change = batch.read(experts[key]) - base
         _add_numbers(distances[key], batch, base, change)
         if batch.dtype.itemsize < 4:
-            _count_lost(distances[key], batch, base, change, stored)
+            _count_lost(distances[key], batch, base, change)
         largest_change = _find_largest(change)
         if largest_base + largest_change > HUGE_NUMBER:
             batch.record(distances[key].huge_numbers, (base + change).abs(), HUGE_NUMBER)
@@ -321,9 +321,9 @@ def _add_numbers(distance: Distance, batch: _Batch, base: Tensor, change: Tensor
         distance.add(base, change)
 
 
-def _count_lost(distance: Distance, batch: _Batch, base: Tensor, change: Tensor, stored: Tensor) -> None:
-    """Count the changes (n,) of numbers ``base`` (n,), which are ``stored`` (n,), and those that rounding loses."""
+def _count_lost(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+    """Count the changes (n,) of the pretrained numbers ``base`` (n,), and those that rounding to their type loses."""
     changed = change != 0
-    lost = changed & ((TYPICAL_SCALING * change).add_(base).to(batch.dtype) == stored)
+    lost = changed & ((TYPICAL_SCALING * change).add_(base).to(batch.dtype) == base.to(batch.dtype))
     distance.changed += batch.count(changed)
     distance.lost += batch.count(lost)
