@@ -43,3 +43,27 @@ def test_a_large_change_is_unrelated_whatever_its_direction(factor: float, unrel
     distance = check_fit(MappingCheckpoint(base, "pretrained"), {"a": scaled}, values=True).distances["a"]
     assert distance.unrelated == unrelated
     assert distance.ratio == pytest.approx(abs(factor - 1), rel=1e-5)
+
+
+def test_changes_that_rounding_loses_are_counted() -> None:
+    base, experts = tiny.family(("a",))
+    before = {name: value.half() for name, value in base.items()}
+    after = {name: (value + 0.02 * (experts["a"][name] - value)).half() for name, value in before.items()}
+    opened = {"a": MappingCheckpoint(after, "a")}
+    distance = check_fit(MappingCheckpoint(before, "pretrained"), opened, values=True).distances["a"]
+    old, change = flat(before), flat(after) - flat(before)
+    lost = (change != 0) & ((old + 0.3 * change).half() == old.half())
+    assert (distance.changed, distance.lost) == (int((change != 0).sum()), int(lost.sum()))
+    assert 0 < distance.lost < distance.changed
+
+
+def test_changes_that_leave_the_range_together_are_named() -> None:
+    base, _ = tiny.family(("a",))
+    before = {name: value.half() for name, value in base.items()}
+    name = next(name for name, value in before.items() if value.dim() == 2)
+    before[name][0, 0] = 0.0
+    after = {key: value.clone() for key, value in before.items()}
+    after[name][0, 0] = 40_000.0
+    opened = {key: MappingCheckpoint(after, key) for key in ("a", "b")}
+    distances = check_fit(MappingCheckpoint(before, "pretrained"), opened, values=True).distances
+    assert (distances["a"].out_of_range, distances["b"].out_of_range) == ({}, {name: 80_000.0})

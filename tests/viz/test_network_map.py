@@ -280,3 +280,12 @@ def test_the_depth_before_all_blocks_is_in_the_column_of_the_input(blocks: int) 
     low, high = find_depth_range(tensors)
     start = row.width * 1.02 * (0 - low) / (high - low) - 0.01 * row.width  # units of depth 0
     assert row.sections[0].label == "embeddings" and -0.02 <= start <= row.sections[0].x1
+
+
+def test_biases_are_strips_under_their_weights() -> None:
+    boxes = {box.tensor: box for box in all_boxes(lay_out_network(CLIP, HEIGHTS))}
+    weights = [name for name in boxes if name.endswith(".c_fc.weight")]
+    assert weights
+    for weight in weights:
+        large, strip = boxes[weight], boxes[weight.replace("weight", "bias")]
+        assert strip.y1 <= large.y0 and strip.y1 - strip.y0 < large.y1 - large.y0
