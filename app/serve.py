@@ -25,6 +25,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
+from app import startup
 from app.guards import frames, stack
 from merging.base import modes, settings
 from merging.base.errors import MergingError
@@ -67,6 +68,7 @@ def _allow_space_host() -> None:
 @asynccontextmanager
 async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
+    startup.load_early()
     yield
     from app.reading import page_data, previews
 

@@ -1,6 +1,6 @@
-"""Work in the background after the first page: slow modules, hidden from the garbage collector, and a process.
+"""Work in the background: slow modules, hidden from the garbage collector, while the browser starts, then a process.
 
-This spare process loads the modules of jobs in advance, and becomes the next job's process.
+This spare process, which the first page starts, loads the modules of jobs in advance and becomes the next job's process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from merging.base import modes
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 DELAY_SECONDS = 1.0  # in which the browser fetches the page's files from this process
 SWITCH_INTERVAL = 0.0005  # seconds for which a page computes while another page, done with reading the disk, waits
-SLOW_MODULES = (
+FIRST_MODULES = (  # slow ones that the first page needs
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
     "merging.study.runs.execute",
-    "pandas.io.formats.style", "sklearn.decomposition",
 )  # fmt: skip
+SLOW_MODULES = (*FIRST_MODULES, "pandas.io.formats.style", "sklearn.decomposition")
 log = logging.getLogger(__name__)
 _lock, _is_done = threading.Lock(), threading.Event()
+
+
+def load_early() -> None:
+    """Load what the first page needs in a thread, while the server waits for the browser."""
+    threading.Thread(target=import_modules, args=(FIRST_MODULES,), daemon=True).start()
 
 
 def warm_up(spare: Callable[[], SpareProcess]) -> None:
@@ -48,18 +53,18 @@ def skip_warm_up() -> None:
     _is_done.set()
 
 
-def import_slow_modules() -> None:
-    """Import every module of ``SLOW_MODULES``. An import that fails is logged; the others still run."""
-    for name in SLOW_MODULES:
+def import_modules(names: Sequence[str]) -> None:
+    """Import these modules. An import that fails is logged; the others still run."""
+    for name in names:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            log.error("The module %s, named in app.startup.SLOW_MODULES, cannot be loaded: %s", name, error)
+            log.error("The module %s, named in app.startup, cannot be loaded: %s", name, error)
 
 
 def load_modules() -> None:
     """Load the slow modules, and exempt them from garbage collection."""
-    import_slow_modules()
+    import_modules(SLOW_MODULES)
     _freeze()
 
 
