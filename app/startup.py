@@ -1,10 +1,12 @@
-"""Work in the background: slow modules, hidden from the garbage collector, while the browser starts, then a process.
+"""Work in the background: slow modules while the browser starts, and after the first page what later pages need.
 
-This spare process, which the first page starts, loads the modules of jobs in advance and becomes the next job's process.
+Modules are hidden from the garbage collector. A spare process loads the modules of jobs in advance, and becomes the
+next job's process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from merging.base import modes
+from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ DELAY_SECONDS = 1.0  # in which the browser fetches the page's files from this p
 SWITCH_INTERVAL = 0.0005  # seconds for which a page computes while another page, done with reading the disk, waits
 FIRST_MODULES = (  # slow ones that the first page needs
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
-    "merging.study.runs.execute",
+    "merging.study.runs.execute", "app.layout", "app.views.run_page.first_picture", "app.views.runs.run_rows",
 )  # fmt: skip
 SLOW_MODULES = (*FIRST_MODULES, "pandas.io.formats.style", "sklearn.decomposition")
 log = logging.getLogger(__name__)
@@ -83,6 +86,20 @@ def _prepare(spare: SpareProcess) -> None:
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_ready()
+    _draw_resamples()
+
+
+def _draw_resamples() -> None:
+    """Draw what the intervals of most pages are computed from: the resamples of the images that scores are of."""
+    from merging.images.benchmarks import resampled_tasks
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.runs.run import REPORTING_SPLIT
+
+    with contextlib.suppress(MergingError):  # the pages say what is wrong with the benchmark
+        benchmark = Benchmark.load()
+        resampled_tasks.draw_ahead(
+            {task.key: benchmark.count_images(task.key, REPORTING_SPLIT) for task in benchmark.tasks}
+        )
 
 
 def _freeze() -> None:

@@ -9,7 +9,7 @@ import hashlib
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,13 @@ def _read_counts(task: str, n: int) -> Iterable[NDArray[np.uint8]]:
     if (sum(size for _, size in [*kept_counts]) + n) * DRAWS > MOST_KEPT:
         return _draw_counts(task, n)
     return kept_counts.setdefault((task, n), list(_draw_counts(task, n)))
+
+
+def draw_ahead(sizes: Mapping[str, int]) -> None:
+    """Draw the images of tasks, {task: n}, before models are compared on them, where their counts will be kept."""
+    for task, n in sizes.items():
+        if n:
+            _read_counts(task, n)
 
 
 def resample_task(task: str, right: Floats) -> Floats:
