@@ -66,7 +66,7 @@ def _allow_space_host() -> None:
 
 
 @asynccontextmanager
-async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
+async def serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
     startup.load_early()
     yield
@@ -105,7 +105,7 @@ def main() -> int:
 
 app = App(
     MAIN_FILE,
-    lifespan=_serve_lifespan,
+    lifespan=serve_lifespan,
     routes=[Route("/status", _answer_status)],
     middleware=[Middleware(frames.FrameHeader), *stack.middleware()],
 )

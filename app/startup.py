@@ -86,10 +86,10 @@ def _prepare(spare: SpareProcess) -> None:
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_ready()
-    _draw_resamples()
+    draw_resamples()
 
 
-def _draw_resamples() -> None:
+def draw_resamples() -> None:
     """Draw what the intervals of most pages are computed from: the resamples of the images that scores are of."""
     from merging.images.benchmarks import resampled_tasks
     from merging.images.benchmarks.benchmark import Benchmark

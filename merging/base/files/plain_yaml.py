@@ -112,7 +112,7 @@ class _Loader(Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type:
         Composer.__init__(self)
 
     def get_event(self) -> yaml.Event:
-        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        event: yaml.Event = super().get_event()
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise _make_error(event, "anchors and aliases (&, *) are not used here")
@@ -134,4 +134,5 @@ class _Loader(Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type:
         for name in names:
             if names.count(name) > 1:
                 raise _make_error(node, f"{name[:40]!r} is written twice")
-        return super().construct_mapping(node, deep=deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
