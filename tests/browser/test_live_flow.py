@@ -234,8 +234,8 @@ def test_answers_with_rounded_task_vectors_are_nearly_those_of_the_engine(
 def compare_answers(
     tab: App, benchmark: Benchmark, desks: list[dict[str, Any]], expected: list[Answered]
 ) -> tuple[float, float, int]:
-    """Over a third of the desks: the largest difference of a feature, the share of equal answers, and by how many images
-    of a task the counts of right answers differ at most."""
+    """Over a third of the desks: the largest difference of a feature, the share of equal answers, and by how many
+    images of a task the counts of right answers differ at most."""
     keys, same, count, worst, images = list(benchmark.experts), 0, 0, 0.0, 0
     tasks = tab.page.evaluate("fetch('/desk/desk.json').then(r => r.json()).then(f => f.tasks.map(t => t.key))")
     for number, (desk, one) in enumerate(zip(desks[THIRD], expected, strict=True)):
