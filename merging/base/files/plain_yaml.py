@@ -69,7 +69,7 @@ def _read(text: str) -> Any:
     try:
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise RecipeError(f"is not valid YAML{_describe_yaml_error(error)}.") from None
+        raise RecipeError(f"is not valid YAML{_describe_yaml_error(error, text)}.") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -86,10 +86,11 @@ def write_yaml(data: Any) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
 
 
-def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """The line and the problem, without the parser's excerpt of the text."""
+def _describe_yaml_error(error: yaml.YAMLError, text: str) -> str:
+    """The line and the problem, without the parser's excerpt of the text; libyaml's end of the text is a line below."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    line = f" in line {mark.line + 1}" if mark else ""
+    last_line = text.rstrip().count("\n")
+    line = f" in line {min(mark.line, last_line) + 1}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
