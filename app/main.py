@@ -67,7 +67,7 @@ async def open_browser(_app: Any) -> AsyncIterator[None]:
         option = "browser.serverAddress" if config.is_manually_set("browser.serverAddress") else "server.address"
         address = get_url(get_display_address(config.get_option(option)))
         threading.Thread(target=cli_util.open_browser, args=(address,), daemon=True).start()
-    startup.load_early()
+    startup.load_first_modules()
     yield
 
 

@@ -68,7 +68,7 @@ def _allow_space_host() -> None:
 @asynccontextmanager
 async def serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
-    startup.load_early()
+    startup.load_first_modules()
     yield
     from app.reading import page_data, previews
 

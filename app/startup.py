@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _lock, _is_done = threading.Lock(), threading.Event()
 
 
-def load_early() -> None:
+def load_first_modules() -> None:
     """Load what the first page needs in a thread, while the server waits for the browser."""
     threading.Thread(target=import_modules, args=(FIRST_MODULES,), daemon=True).start()
 

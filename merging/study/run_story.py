@@ -64,13 +64,13 @@ class RunEvidence:
     store: Store
     benchmark: Benchmark | None = None
     titles: Mapping[str, str] = field(default_factory=dict)
-    _read: dict[Path, Correctness | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _correctness: dict[Path, Correctness | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    def correctness(self, run: Run) -> Correctness | None:
+    def find_correctness(self, run: Run) -> Correctness | None:
         """Which images a run answers right, read once; None without answers or a benchmark. Raises StoreError."""
-        if run.path not in self._read:
-            self._read[run.path] = None if self.benchmark is None else read_correctness(run, self.benchmark)
-        return self._read[run.path]
+        if run.path not in self._correctness:
+            self._correctness[run.path] = None if self.benchmark is None else read_correctness(run, self.benchmark)
+        return self._correctness[run.path]
 
     def find(self, key: str, run: Run | None = None) -> StoredMeasurement | None:
         """The stored measurement of the run or of another one; None if there is none."""
@@ -150,7 +150,7 @@ def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str,
     tasks = [task for task in read_scores(evidence.run) if task in read_scores(other) and only in ("", task)]
 
     def read_scored(run: Run) -> Scored:
-        answers = evidence.correctness(run)
+        answers = evidence.find_correctness(run)
         right = None if answers is None else {task: answers[task] for task in tasks if task in answers}
         return Scored(pd.DataFrame(read_scores(run)[task] for task in tasks), right)
 

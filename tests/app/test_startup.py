@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from app_server import serve
@@ -19,6 +20,7 @@ from streamlit.web import skills
 
 from app import main, startup
 from app import serve as server
+from merging.base import modes
 from merging.images.benchmarks import resampled_tasks
 from merging.images.benchmarks.benchmark import Benchmark
 
@@ -56,6 +58,16 @@ def test_what_the_first_page_needs_is_loaded_while_the_browser_starts(
     finally:
         config.set_option("server.headless", before)
     assert done.wait(20) and asked == [(startup.FIRST_MODULES, True)]
+
+
+@pytest.mark.parametrize("mode", ["", "read"])
+def test_after_the_first_page_comes_what_later_ones_need(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    for name in ("load_modules", "draw_resamples"):
+        monkeypatch.setattr(startup, name, lambda name=name: done.append(name))
+    monkeypatch.setenv(modes.MODE_VARIABLE, mode)
+    startup._prepare(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
+    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples"]
 
 
 def test_resamples_are_drawn_for_the_pages_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,7 @@
 A widget that a fragment of a page draws redraws that fragment only, as in a browser. Every option of what switches a
 view is tried, so that the widgets of all views are reached, and at most ``--values`` of other widgets. The target is
 100 ms at the median and 250 at p95; no picture above 1.5 MB. CPU time counts, as it varies little on a busy machine.
-Before the first drawing of a page stands the time to its first picture; in turn with ``--pages`` of one page it is that
-of a page that is the first after Home.
+The first number of a page is the time to its first picture; for one page in ``--pages``, after Home only.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ PICKERS = (
     "slider", "select_slider", "selectbox", "radio", "button_group", "multiselect", "checkbox", "toggle",
     "number_input", "text_input",
 )  # fmt: skip
-PICTURES = ("plotly_chart", "bidi_component", "imgs")
+PICTURE_KINDS = ("plotly_chart", "imgs")
 DRAWN = ("plotly_chart", "dataframe", "arrow_data_frame", "table", "bidi_component")  # what holds figures and tables
 STAGE = re.compile(r"^(stage|merge|adapt|edit|exemplars|test_data)\d+")
 SKIPPED = ("presentation",)  # widgets of the frame, the same on every page
@@ -103,7 +102,7 @@ class Probe:
         send = ScriptRunContext.enqueue
 
         def watch(context: ScriptRunContext, message: Any) -> None:
-            if not self.first_picture and _kind(message).startswith(PICTURES):
+            if not self.first_picture and _kind(message).startswith(PICTURE_KINDS):
                 self.first_picture = self._milliseconds()
             send(context, message)
 

@@ -116,7 +116,7 @@ def desks(benchmark: Benchmark) -> list[dict[str, Any]]:
                 {
                     "edit": edit,
                     "merge": merge,
-                    "experts": experts if number % 3 else {},
+                    "experts": experts if number // 3 % 3 else {},
                     "sections": {**sections, "block 1": 0} if number % 2 else {},
                 }
             )

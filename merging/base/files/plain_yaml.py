@@ -77,8 +77,9 @@ def _read(text: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document that ``read_plain_yaml`` reads back as equal data; keys stay in order, and invisible characters
-    are escaped.
+    """A YAML document that ``read_plain_yaml`` reads back as equal data, unless a text has lone surrogates.
+
+    Keys stay in order, and invisible characters are escaped.
     """
     document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if all(line.isprintable() for line in document.split("\n")):
@@ -89,8 +90,8 @@ def write_yaml(data: Any) -> str:
 def _describe_yaml_error(error: yaml.YAMLError, text: str) -> str:
     """The line and the problem, without the parser's excerpt of the text; libyaml's end of the text is a line below."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    last_line = text.rstrip().count("\n")
-    line = f" in line {min(mark.line, last_line) + 1}" if mark else ""
+    lines = max(1, len(text.rstrip().splitlines()))
+    line = f" in line {min(mark.line + 1, lines)}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
@@ -99,17 +100,18 @@ def _make_error(position: yaml.Event | yaml.Node, reason: str) -> RecipeError:
     return RecipeError(f"cannot be read{line}: {reason}.")
 
 
-class _Loader(Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Safe YAML without aliases, deep nesting, dates, tags and duplicate keys.
+# Where PyYAML was built with libyaml, that splits the text into events, ten times faster. Nodes are composed in Python:
+# in C a deeply nested text would overflow the stack.
+_BASES = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
 
-    Where PyYAML has it, libyaml splits the text into events, ten times faster. Nodes are composed in Python: in C a
-    deeply nested text would overflow the stack.
-    """
+
+class _Loader(*_BASES):  # type: ignore[misc]
+    """Safe YAML without aliases, deep nesting, dates, tags and duplicate keys."""
 
     depth = 0
 
     def __init__(self, text: str) -> None:
-        super(Composer, self).__init__(text)
+        _BASES[-1].__init__(self, text)
         Composer.__init__(self)
 
     def get_event(self) -> yaml.Event:
@@ -131,9 +133,10 @@ class _Loader(Composer, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type:
         return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
+        names = set[str]()
+        for name in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if name in names:
                 raise _make_error(node, f"{name[:40]!r} is written twice")
+            names.add(name)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
         return mapping
