@@ -17,6 +17,7 @@ from streamlit import cli_util, config
 from streamlit.starlette import App
 from streamlit.web.server.server_util import get_display_address, get_url
 
+from app import startup
 from app.guards import stack
 
 SECTIONS = {
@@ -58,7 +59,7 @@ SECTIONS = {
 
 @asynccontextmanager
 async def open_browser(_app: Any) -> AsyncIterator[None]:
-    """Open the app in the browser when the server starts, unless the settings forbid it.
+    """Open the app in the browser when the server starts, unless the settings forbid it, and load slow modules.
 
     Active while the server runs.
     """
@@ -66,6 +67,7 @@ async def open_browser(_app: Any) -> AsyncIterator[None]:
         option = "browser.serverAddress" if config.is_manually_set("browser.serverAddress") else "server.address"
         address = get_url(get_display_address(config.get_option(option)))
         threading.Thread(target=cli_util.open_browser, args=(address,), daemon=True).start()
+    startup.load_first_modules()
     yield
 
 

@@ -25,6 +25,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
+from app import startup
 from app.guards import frames, stack
 from merging.base import modes, settings
 from merging.base.errors import MergingError
@@ -65,8 +66,9 @@ def _allow_space_host() -> None:
 
 
 @asynccontextmanager
-async def _serve_lifespan(_app: Any) -> AsyncIterator[None]:
+async def serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
+    startup.load_first_modules()
     yield
     from app.reading import page_data, previews
 
@@ -103,7 +105,7 @@ def main() -> int:
 
 app = App(
     MAIN_FILE,
-    lifespan=_serve_lifespan,
+    lifespan=serve_lifespan,
     routes=[Route("/status", _answer_status)],
     middleware=[Middleware(frames.FrameHeader), *stack.middleware()],
 )

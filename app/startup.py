@@ -1,19 +1,22 @@
-"""Work in the background after the first page: slow modules, hidden from the garbage collector, and a process.
+"""Work in the background: slow modules while the browser starts, and after the first page what later pages need.
 
-This spare process loads the modules of jobs in advance, and becomes the next job's process.
+Modules are hidden from the garbage collector. A spare process loads the modules of jobs in advance, and becomes the
+next job's process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from merging.base import modes
+from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
 
 if TYPE_CHECKING:
@@ -21,13 +24,18 @@ if TYPE_CHECKING:
 
 DELAY_SECONDS = 1.0  # in which the browser fetches the page's files from this process
 SWITCH_INTERVAL = 0.0005  # seconds for which a page computes while another page, done with reading the disk, waits
-SLOW_MODULES = (
+FIRST_MODULES = (  # slow ones that the first page needs
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
-    "merging.study.runs.execute",
-    "pandas.io.formats.style", "sklearn.decomposition",
+    "merging.study.runs.execute", "app.layout", "app.views.run_page.first_picture", "app.views.runs.run_rows",
 )  # fmt: skip
+SLOW_MODULES = (*FIRST_MODULES, "pandas.io.formats.style", "sklearn.decomposition")
 log = logging.getLogger(__name__)
 _lock, _is_done = threading.Lock(), threading.Event()
+
+
+def load_first_modules() -> None:
+    """Load what the first page needs in a thread, while the server waits for the browser."""
+    threading.Thread(target=import_modules, args=(FIRST_MODULES,), daemon=True).start()
 
 
 def warm_up(spare: Callable[[], SpareProcess]) -> None:
@@ -48,18 +56,18 @@ def skip_warm_up() -> None:
     _is_done.set()
 
 
-def import_slow_modules() -> None:
-    """Import every module of ``SLOW_MODULES``. An import that fails is logged; the others still run."""
-    for name in SLOW_MODULES:
+def import_modules(names: Sequence[str]) -> None:
+    """Import these modules. An import that fails is logged; the others still run."""
+    for name in names:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            log.error("The module %s, named in app.startup.SLOW_MODULES, cannot be loaded: %s", name, error)
+            log.error("The module %s, named in app.startup, cannot be loaded: %s", name, error)
 
 
 def load_modules() -> None:
     """Load the slow modules, and exempt them from garbage collection."""
-    import_slow_modules()
+    import_modules(SLOW_MODULES)
     _freeze()
 
 
@@ -78,6 +86,20 @@ def _prepare(spare: SpareProcess) -> None:
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_ready()
+    draw_resamples()
+
+
+def draw_resamples() -> None:
+    """Draw what the intervals of most pages are computed from: the resamples of the images that scores are of."""
+    from merging.images.benchmarks import resampled_tasks
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.runs.run import REPORTING_SPLIT
+
+    with contextlib.suppress(MergingError):  # the pages say what is wrong with the benchmark
+        benchmark = Benchmark.load()
+        resampled_tasks.draw_ahead(
+            {task.key: benchmark.count_images(task.key, REPORTING_SPLIT) for task in benchmark.tasks}
+        )
 
 
 def _freeze() -> None:

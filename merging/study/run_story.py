@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from merging.base.text import first_few, plural, printable, size_text
 from merging.images.benchmarks.answers import Scored, compare_scored
-from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN
+from merging.images.benchmarks.paired_scores import IN_DOMAIN, OUT_OF_DOMAIN, Correctness
 from merging.study.analysis.measurement_registry import find_measurement, find_refusal
 from merging.study.analysis.measurement_store import StoredMeasurement, find_measurement_result
 from merging.study.analysis.opposed_signs import share_opposed
@@ -20,6 +20,8 @@ from merging.study.runs.run import REPORTING_SPLIT, SALIENCY, Run
 from merging.study.runs.run_answers import read_correctness
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from merging.images.benchmarks.benchmark import Benchmark
@@ -62,6 +64,13 @@ class RunEvidence:
     store: Store
     benchmark: Benchmark | None = None
     titles: Mapping[str, str] = field(default_factory=dict)
+    _correctness: dict[Path, Correctness | None] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def find_correctness(self, run: Run) -> Correctness | None:
+        """Which images a run answers right, read once; None without answers or a benchmark. Raises StoreError."""
+        if run.path not in self._correctness:
+            self._correctness[run.path] = None if self.benchmark is None else read_correctness(run, self.benchmark)
+        return self._correctness[run.path]
 
     def find(self, key: str, run: Run | None = None) -> StoredMeasurement | None:
         """The stored measurement of the run or of another one; None if there is none."""
@@ -141,7 +150,7 @@ def compare_runs(evidence: RunEvidence, other: Run, only: str = "") -> dict[str,
     tasks = [task for task in read_scores(evidence.run) if task in read_scores(other) and only in ("", task)]
 
     def read_scored(run: Run) -> Scored:
-        answers = None if evidence.benchmark is None else read_correctness(run, evidence.benchmark)
+        answers = evidence.find_correctness(run)
         right = None if answers is None else {task: answers[task] for task in tasks if task in answers}
         return Scored(pd.DataFrame(read_scores(run)[task] for task in tasks), right)
 

@@ -15,6 +15,7 @@ import stored_runs
 
 from merging.base.files.tables import write_table
 from merging.images.benchmarks.answers import SplitAnswers, make_answers_table
+from merging.study import run_story
 from merging.study.analysis.measurement_registry import find_measurement
 from merging.study.analysis.measurement_store import entry_name, write_measurement
 from merging.study.analysis.measurement_subject import MeasurementResult
@@ -119,6 +120,14 @@ def test_equal_losses_are_told_together(store: Store) -> None:
     )
     assert facts["largest_loss"].numbers["tied"] == 2
     assert "closest_task" not in facts  # all are equally close
+
+
+def test_answers_of_a_run_are_read_once_for_all_sentences(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+    monkeypatch.setattr(run_story, "read_correctness", lambda run, _benchmark: read.append(run.id))
+    write_references(store, {"a": (50, 100), "b": (50, 100)}, a=(90, 100), b=(80, 100))
+    assert "accuracy" in tell(store, write_run(store, stored_runs.ID, {"a": (70, 100), "b": (60, 100)}))
+    assert len(read) == len(set(read)) == 4  # the merge, the pretrained model and two experts
 
 
 def test_ties_within_a_task_are_level_and_a_merge_may_be_above(store: Store) -> None:

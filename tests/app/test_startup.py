@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import os
+import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from app_server import serve
 from streamlit import config
 from streamlit.web import skills
 
-from app import startup
+from app import main, startup
+from app import serve as server
+from merging.base import modes
+from merging.images.benchmarks import resampled_tasks
+from merging.images.benchmarks.benchmark import Benchmark
 
 
 @pytest.mark.parametrize("name", startup.SLOW_MODULES)
@@ -21,12 +30,55 @@ def test_every_slow_module_exists(name: str) -> None:
     assert importlib.util.find_spec(name) is not None
 
 
-def test_a_wrong_name_is_an_error_in_the_log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(startup, "SLOW_MODULES", ("merging.no_such_module", "json"))
+def test_a_wrong_name_is_an_error_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger=startup.log.name):
-        startup.import_slow_modules()
+        startup.import_modules(("merging.no_such_module", "json"))
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "merging.no_such_module" in caplog.text
+
+
+@pytest.mark.parametrize("lifespan", [main.open_browser, server.serve_lifespan], ids=["app", "server"])
+def test_what_the_first_page_needs_is_loaded_while_the_browser_starts(
+    lifespan: Callable[[object], AbstractAsyncContextManager[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, done = [], threading.Event()
+
+    def load(names: Sequence[str]) -> None:
+        asked.append((names, threading.current_thread().daemon))
+        done.set()
+
+    async def start() -> None:
+        await lifespan(None).__aenter__()
+
+    monkeypatch.setattr(startup, "import_modules", load)
+    before = config.get_option("server.headless")
+    config.set_option("server.headless", True)
+    try:
+        asyncio.run(start())
+    finally:
+        config.set_option("server.headless", before)
+    assert done.wait(20) and asked == [(startup.FIRST_MODULES, True)]
+
+
+@pytest.mark.parametrize("mode", ["", "read"])
+def test_after_the_first_page_comes_what_later_ones_need(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    for name in ("load_modules", "draw_resamples"):
+        monkeypatch.setattr(startup, name, lambda name=name: done.append(name))
+    monkeypatch.setenv(modes.MODE_VARIABLE, mode)
+    startup._prepare(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
+    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples"]
+
+
+def test_resamples_are_drawn_for_the_pages_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = dict[str, int]()
+    benchmark = Benchmark.load()
+    monkeypatch.setattr(resampled_tasks, "draw_ahead", sizes.update)
+    startup.draw_resamples()
+    assert sizes == {task.key: len(benchmark.load_labels(task.key, "reporting")) for task in benchmark.tasks}
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", "/nowhere")
+    startup.draw_resamples()  # the pages say that there is no benchmark
+    assert len(sizes) == len(benchmark.tasks)
 
 
 def test_no_popup_of_streamlit_covers_the_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from merging.base.errors import TaskError
+from merging.base.files.npz import Npz
 from merging.engine.evaluation.evaluate import evaluate
 from merging.engine.evaluation.feature_file import FeatureFile
 from merging.engine.evaluation.image_features import compute_features, cosines, predict
+from merging.images.benchmarks import benchmark as benchmark_file
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.images.image_encoder import Encoder
 from merging.tasks.context import Context
@@ -61,6 +63,17 @@ def test_arrays_that_do_not_belong_together_are_refused(
     with pytest.raises(TaskError, match=rf"circles\.npz: 'choosing' .*{problem}"):
         changed.load_images("circles", "choosing")
     assert len(changed.load_images("circles", "reporting")[0]) == tiny.REPORTING
+
+
+def test_labels_are_read_once_and_again_after_a_change(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark, opened = Benchmark.load(folder), list[Path]()
+    monkeypatch.setattr(benchmark_file, "Npz", lambda path: opened.append(path) or Npz(path))
+    first = benchmark.load_labels("circles", "reporting")
+    first[:] = 0  # a copy of what is kept
+    labels = benchmark.load_labels("circles", "reporting")
+    assert len(opened) == 1 and labels.any()
+    other = change(folder, "circles", reporting_labels=(labels + 1) % tiny.CLASSES)
+    assert (other.load_labels("circles", "reporting") == (labels + 1) % tiny.CLASSES).all() and len(opened) == 2
 
 
 def test_the_digest_follows_tasks_images_and_heads(folder: Path) -> None:

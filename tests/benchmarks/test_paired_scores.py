@@ -164,6 +164,23 @@ def test_draws_of_many_images_are_not_kept_but_the_same(monkeypatch: pytest.Monk
     assert same_draws(kept, resample_accuracies({"n": new, "o": old})) and len(seeds) == 10
 
 
+def test_draws_ahead_are_those_that_models_are_compared_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    new, old = answers(5)
+    monkeypatch.setattr(resampled_tasks, "kept_draws", OrderedDict())
+    expected = resample_accuracies({"n": new, "o": old})
+    monkeypatch.setattr(resampled_tasks, "kept_draws", OrderedDict())
+    monkeypatch.setattr(resampled_tasks, "kept_counts", counts := {})
+    sizes = {task: len(right) for task, right in new.items()}
+    resampled_tasks.draw_ahead({**sizes, "empty": 0})
+    assert list(counts) == list(sizes.items())
+    monkeypatch.setattr(np.random, "default_rng", None)  # nothing is drawn again
+    assert same_draws(expected, resample_accuracies({"n": new, "o": old}))
+    counts.clear()
+    monkeypatch.setattr(resampled_tasks, "MOST_KEPT", 0)
+    resampled_tasks.draw_ahead(sizes)
+    assert not counts
+
+
 def same_draws(kept: dict, again: dict) -> bool:
     return all((kept[name][task] == again[name][task]).all() for name in kept for task in TASKS)
 

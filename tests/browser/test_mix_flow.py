@@ -198,9 +198,9 @@ def test_a_picture_waits_for_the_models_and_a_bad_one_is_refused(app: App) -> No
     expect(desk.locator(".own canvas")).to_be_visible()
     own.set_input_files({"name": "bad.png", "mimeType": "image/png", "buffer": b"no picture"})
     expect(desk.locator(".own")).to_contain_text("cannot read this file")
-    app.page.unroute("**/weights_2*")
     for route in waiting:
         route.continue_()
+    app.page.unroute("**/weights_2*")
     await_answers(desk)
     own.set_input_files({"name": "red.png", "mimeType": "image/png", "buffer": file.getvalue()})
     expect(desk.locator(".own")).to_contain_text("The mix says: ")

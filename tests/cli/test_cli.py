@@ -326,7 +326,7 @@ def test_wrong_use_is_told_to_programs_before_anything_is_computed(words, says, 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (b"a: [1", "not valid YAML in line 1: expected ',' or ']'"),
+        (b"a: [1", "not valid YAML in line 1: did not find expected ',' or ']'"),
         (b"\xff\xfe\0", "it is not text"),
         (None, "No such file"),
     ],

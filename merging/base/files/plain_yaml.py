@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
+from yaml.composer import Composer
 
 from merging.base.errors import RecipeError
 from merging.base.text import did_you_mean, printable
@@ -68,7 +69,7 @@ def _read(text: str) -> Any:
     try:
         return _Loader(text).get_single_data()
     except yaml.YAMLError as error:
-        raise RecipeError(f"is not valid YAML{_describe_yaml_error(error)}.") from None
+        raise RecipeError(f"is not valid YAML{_describe_yaml_error(error, text)}.") from None
     except (ValueError, RecursionError) as error:
         if isinstance(error, RecipeError):
             raise
@@ -76,8 +77,9 @@ def _read(text: str) -> Any:
 
 
 def write_yaml(data: Any) -> str:
-    """A YAML document that ``read_plain_yaml`` reads back as equal data; keys stay in order, and invisible characters
-    are escaped.
+    """A YAML document that ``read_plain_yaml`` reads back as equal data, unless a text has lone surrogates.
+
+    Keys stay in order, and invisible characters are escaped.
     """
     document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
     if all(line.isprintable() for line in document.split("\n")):
@@ -85,10 +87,11 @@ def write_yaml(data: Any) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
 
 
-def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """The line and the problem, without the parser's excerpt of the text."""
+def _describe_yaml_error(error: yaml.YAMLError, text: str) -> str:
+    """The line and the problem, without the parser's excerpt of the text; libyaml's end of the text is a line below."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    line = f" in line {mark.line + 1}" if mark else ""
+    lines = max(1, len(text.rstrip().splitlines()))
+    line = f" in line {min(mark.line + 1, lines)}" if mark else ""
     return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
 
 
@@ -97,13 +100,22 @@ def _make_error(position: yaml.Event | yaml.Node, reason: str) -> RecipeError:
     return RecipeError(f"cannot be read{line}: {reason}.")
 
 
-class _Loader(yaml.SafeLoader):
+# Where PyYAML was built with libyaml, that splits the text into events, ten times faster. Nodes are composed in Python:
+# in C a deeply nested text would overflow the stack.
+_BASES = (Composer, yaml.CSafeLoader) if yaml.__with_libyaml__ else (yaml.SafeLoader,)
+
+
+class _Loader(*_BASES):  # type: ignore[misc]
     """Safe YAML without aliases, deep nesting, dates, tags and duplicate keys."""
 
     depth = 0
 
+    def __init__(self, text: str) -> None:
+        _BASES[-1].__init__(self, text)
+        Composer.__init__(self)
+
     def get_event(self) -> yaml.Event:
-        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        event: yaml.Event = super().get_event()
         self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise _make_error(event, "anchors and aliases (&, *) are not used here")
@@ -121,8 +133,10 @@ class _Loader(yaml.SafeLoader):
         return super().construct_object(node, deep=deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for name in names:
-            if names.count(name) > 1:
+        names = set[str]()
+        for name in (key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if name in names:
                 raise _make_error(node, f"{name[:40]!r} is written twice")
-        return super().construct_mapping(node, deep=deep)
+            names.add(name)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping

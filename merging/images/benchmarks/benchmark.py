@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from merging.base.errors import CheckpointError, TaskError
 from merging.base.files.npz import Npz, read_array_infos
+from merging.base.files.paths import path_fingerprint
 from merging.base.progress import Meter
 from merging.base.settings import BUNDLED_FOLDER, benchmark_folder
 from merging.base.text import did_you_mean
@@ -153,10 +154,9 @@ class Benchmark:
 
     def load_labels(self, key: str, split: str) -> NDArray[np.int64]:
         """The labels (n,) of a split; its images are not read. Raises TaskError as ``load_images``."""
-        with self._archive(key, split) as arrays:
-            labels = arrays.read(_array_name(split, "labels"))
-            if labels.ndim != 1 or labels.dtype.kind not in "iu":
-                raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
+        self.require_split(key, split)
+        path = self._image_file(key)
+        labels = _read_labels(path, path_fingerprint(path), split)
         classes = len(self.find_task(key).class_names)
         if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
             raise TaskError(f"{key}.npz: {split!r} has labels outside 0 … {classes - 1}.")
@@ -363,6 +363,16 @@ def sample_indices(image_count: int, per_task: int | None, seed: int) -> NDArray
 def _array_name(split: str, content: str) -> str:
     """The name of an array in a task's npz, such as 'exemplar_images' or 'choosing_labels'."""
     return f"{split.removesuffix('s')}_{content}"
+
+
+@lru_cache(maxsize=64)  # every table of answers needs the labels of all tasks
+def _read_labels(path: Path, fingerprint: tuple[int, ...], split: str) -> NDArray[Any]:
+    """The labels (n,) of a split as stored, read once while the file has this fingerprint. Raises TaskError."""
+    with _name_split_in_errors(path, split), Npz(path) as arrays:
+        labels = arrays.read(_array_name(split, "labels"))
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
+    return labels
 
 
 @contextlib.contextmanager

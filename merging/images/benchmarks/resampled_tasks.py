@@ -9,7 +9,7 @@ import hashlib
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ FIXED_POINT = 2.0**36  # shares are rounded to multiples of 1/2³⁶, so that su
 
 kept_counts: dict[tuple[str, int], list[NDArray[np.uint8]]] = {}
 kept_draws: OrderedDict[tuple[str, bytes], Floats] = OrderedDict()  # by task and answers; the latest used are last
-_kept_lock = threading.Lock()
+_kept_lock, _counts_lock = threading.Lock(), threading.Lock()
 
 
 def _draw_counts(task: str, n: int) -> Iterator[NDArray[np.uint8]]:
@@ -48,9 +48,19 @@ def _read_counts(task: str, n: int) -> Iterable[NDArray[np.uint8]]:
     """
     if (task, n) in kept_counts:
         return kept_counts[task, n]
-    if (sum(size for _, size in [*kept_counts]) + n) * DRAWS > MOST_KEPT:
-        return _draw_counts(task, n)
-    return kept_counts.setdefault((task, n), list(_draw_counts(task, n)))
+    with _counts_lock:  # another thread may be drawing them
+        if (task, n) not in kept_counts:
+            if (sum(size for _, size in kept_counts) + n) * DRAWS > MOST_KEPT:
+                return _draw_counts(task, n)
+            kept_counts[task, n] = list(_draw_counts(task, n))
+    return kept_counts[task, n]
+
+
+def draw_ahead(sizes: Mapping[str, int]) -> None:
+    """Draw the images of tasks, {task: n}, before models are compared on them, as far as ``MOST_KEPT`` allows."""
+    for task, n in sizes.items():
+        if n:
+            _read_counts(task, n)
 
 
 def resample_task(task: str, right: Floats) -> Floats:
