@@ -45,7 +45,7 @@ def warm_up(spare: Callable[[], SpareProcess]) -> None:
             return
         sys.setswitchinterval(SWITCH_INTERVAL)  # ten times shorter: a page asks the disk hundreds of times
         _freeze()
-        timer = threading.Timer(DELAY_SECONDS, _prepare, (spare(),))
+        timer = threading.Timer(DELAY_SECONDS, prepare_pages, (spare(),))
         timer.daemon = True
         timer.start()
         _is_done.set()  # not after an error: the next page tries again
@@ -82,7 +82,8 @@ def use_plain_texts() -> None:
         pd.set_option("mode.string_storage", "python")
 
 
-def _prepare(spare: SpareProcess) -> None:
+def prepare_pages(spare: SpareProcess) -> None:
+    """Load the slow modules, keep a process ready for the next job, and draw the resamples of the images."""
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_ready()

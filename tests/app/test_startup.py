@@ -66,7 +66,7 @@ def test_after_the_first_page_comes_what_later_ones_need(mode: str, monkeypatch:
     for name in ("load_modules", "draw_resamples"):
         monkeypatch.setattr(startup, name, lambda name=name: done.append(name))
     monkeypatch.setenv(modes.MODE_VARIABLE, mode)
-    startup._prepare(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
+    startup.prepare_pages(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
     assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples"]
 
 
@@ -119,7 +119,7 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
     monkeypatch.setattr(fresh, "DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(fresh, "_prepare", begun.append)
+    monkeypatch.setattr(fresh, "prepare_pages", begun.append)
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
     warm_up = fresh.warm_up
 
