@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -108,5 +109,22 @@ def _draw_in_turn(sections: Sections) -> None:
             draw_tray()
             selection_pickers.draw_not_shown()  # the chosen tensor, expert or image, if the page does not show it
     with contextlib.suppress(StoreError):
-        startup.warm_up(lambda: page_data.job_queue().runner.spare)  # the process that waits for the next job
+        startup.warm_up(lambda: page_data.job_queue().runner.spare, read_ahead)
     page_times.note_time(page.url_path, time.perf_counter() - start)
+
+
+def read_ahead() -> None:
+    """Compute, while no page is drawn, what Merge and Scores show first of the bundled benchmark and its library."""
+    from app.reading.papers import paper_facts
+    from app.widgets import fit_report
+    from merging.recipes.papers.claims import CLAIMS
+
+    if not benchmark_choice.is_bundled():
+        return  # models may be large, and take minutes
+    models = page_data.benchmark_models()
+    computations = [partial(fit_report.check_models, models.pretrained, dict(models.experts))]
+    for compute in (*computations, *(partial(paper_facts.compare_claim, claim) for claim in CLAIMS)):
+        page_queue.PAGE_QUEUE.wait_until_idle()
+        with contextlib.suppress(MergingError):  # the page says what is wrong
+            compute()
+    page_data.take_page_runs()  # outside of a session, they would be stored for later readers

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 
 SLOW_SECONDS = 0.3  # seconds after which a page that is being drawn no longer holds up the next one
 
+IDLE_SECONDS = 0.1  # seconds between two looks whether a page is drawn
+
 
 class PageQueue:
     """A queue of threads; the first waiting one proceeds when those before it are done or slow."""
@@ -33,6 +35,11 @@ class PageQueue:
     def drawing_count(self) -> int:
         """The number of threads that draw."""
         return len(self._start_times)
+
+    def wait_until_idle(self) -> None:
+        """Wait until no page is drawn or waits."""
+        while self._start_times or self._waiting:
+            time.sleep(IDLE_SECONDS)
 
     @contextmanager
     def wait_for_turn(self) -> Iterator[None]:

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from streamlit.runtime.scriptrunner_utils import script_run_context
+
 from merging.base import modes
 from merging.base.errors import MergingError
 from merging.base.modes import VisitorAction
@@ -29,7 +31,9 @@ FIRST_MODULES = (  # slow ones that the first page needs
     "merging.study.runs.execute", "app.layout", "app.views.run_page.first_picture", "app.views.runs.run_rows",
 )  # fmt: skip
 SLOW_MODULES = (*FIRST_MODULES, "pandas.io.formats.style", "sklearn.decomposition")
+BACKGROUND = "read ahead"  # the thread that prepares pages
 log = logging.getLogger(__name__)
+context_log = logging.getLogger(script_run_context.__name__)  # it warns of what a page computes outside of a session
 _lock, _is_done = threading.Lock(), threading.Event()
 
 
@@ -38,14 +42,15 @@ def load_first_modules() -> None:
     threading.Thread(target=import_modules, args=(FIRST_MODULES,), daemon=True).start()
 
 
-def warm_up(spare: Callable[[], SpareProcess]) -> None:
-    """Once in a process: freeze the loaded modules, then load slow ones in the background and in a spare process."""
+def warm_up(spare: Callable[[], SpareProcess], read_ahead: Callable[[], None]) -> None:
+    """Once in a process: freeze the loaded modules, then prepare later pages in the background."""
     with _lock:
         if _is_done.is_set():
             return
         sys.setswitchinterval(SWITCH_INTERVAL)  # ten times shorter: a page asks the disk hundreds of times
         _freeze()
-        timer = threading.Timer(DELAY_SECONDS, prepare_pages, (spare(),))
+        timer = threading.Timer(DELAY_SECONDS, prepare_pages, (spare(), read_ahead))
+        timer.name = BACKGROUND
         timer.daemon = True
         timer.start()
         _is_done.set()  # not after an error: the next page tries again
@@ -82,12 +87,14 @@ def use_plain_texts() -> None:
         pd.set_option("mode.string_storage", "python")
 
 
-def prepare_pages(spare: SpareProcess) -> None:
-    """Load the slow modules, keep a process ready for the next job, and draw the resamples of the images."""
+def prepare_pages(spare: SpareProcess, read_ahead: Callable[[], None]) -> None:
+    """Load the slow modules, keep a process ready for the next job, draw resamples, and compute what pages show."""
     load_modules()
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         spare.keep_ready()
     draw_resamples()
+    context_log.addFilter(lambda record: threading.current_thread().name != BACKGROUND)
+    read_ahead()
 
 
 def draw_resamples() -> None:

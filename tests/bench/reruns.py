@@ -40,7 +40,7 @@ from streamlit.runtime.scriptrunner_utils.script_run_context import ScriptRunCon
 from streamlit.testing.v1 import AppTest, app_test, local_script_runner
 from streamlit.testing.v1.local_script_runner import LocalScriptRunner
 
-from app import startup
+from app import layout, startup
 from app.settings_file import apply_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -339,10 +339,11 @@ def main() -> None:
         os.environ["MERGESCOPE_STORE"] = f"{temporary}/store"
         if given.large:
             os.environ["MERGESCOPE_BENCHMARK"] = str(large(Path(temporary)))
-        startup.warm_up = lambda _spare: None
+        startup.warm_up = lambda *_ahead: None
         startup.load_modules()
         startup.draw_resamples()
         apply_settings()
+        layout.read_ahead()
         found = measure(given.pages, given.values)
     report(found, given.slowest)
     if given.sizes:
