@@ -113,21 +113,22 @@ def _draw_in_turn(sections: Sections) -> None:
 
 
 def read_ahead() -> None:
-    """Compute, while no page is drawn, what Merge and Scores show first of each bundled team and its library."""
+    """Compute, while no page is drawn, what Merge and Scores show first of the server's benchmark, if it is bundled.
+
+    Other benchmarks may have large models, which take minutes.
+    """
     from app.reading.papers import paper_facts
     from app.widgets import fit_report
     from merging.recipes.papers.claims import CLAIMS
 
     if not benchmark_choice.is_bundled():
-        return  # models may be large, and take minutes
-    for folder in (benchmark_choice.benchmark_folder(), *benchmark_choice.list_other_teams()):
-        with benchmark_choice.use_folder(folder):
-            for claim in (None, *CLAIMS):
-                page_queue.PAGE_QUEUE.wait_until_idle()
-                with contextlib.suppress(MergingError):  # the page says what is wrong
-                    if claim:
-                        paper_facts.compare_claim(claim)
-                    else:
-                        models = page_data.benchmark_models()
-                        fit_report.check_models(models.pretrained, dict(models.experts))
-            page_data.take_page_runs()  # outside of a session, they would be stored for later readers
+        return
+    for claim in (None, *CLAIMS):
+        page_queue.PAGE_QUEUE.wait_until_idle()
+        with contextlib.suppress(MergingError):  # the page says what is wrong
+            if claim:
+                paper_facts.compare_claim(claim)
+            else:
+                models = page_data.benchmark_models()
+                fit_report.check_models(models.pretrained, dict(models.experts))
+    page_data.take_page_runs()  # outside of a session, they would be stored for later readers

@@ -14,15 +14,23 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import streamlit as st
 from app_server import serve
 from streamlit import config
 from streamlit.web import skills
 
-from app import main, startup
+from app import layout, main, process_values, startup
 from app import serve as server
+from app.page_queue import PAGE_QUEUE
+from app.reading import page_data
+from app.reading.papers import paper_facts
+from app.session import benchmark_choice
+from app.widgets import fit_report
 from merging.base import modes
+from merging.base.errors import MergingError
 from merging.images.benchmarks import resampled_tasks
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.recipes.papers.claims import CLAIMS
 
 
 @pytest.mark.parametrize("name", startup.SLOW_MODULES)
@@ -66,8 +74,56 @@ def test_after_the_first_page_comes_what_later_ones_need(mode: str, monkeypatch:
     for name in ("load_modules", "draw_resamples"):
         monkeypatch.setattr(startup, name, lambda name=name: done.append(name))
     monkeypatch.setenv(modes.MODE_VARIABLE, mode)
-    startup.prepare_pages(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
-    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples"]
+    startup.prepare_pages(
+        SimpleNamespace(keep_ready=lambda: done.append("spare process")), lambda: done.append("pages")
+    )
+    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples", "pages"]
+
+
+def test_what_pages_show_first_is_computed_ahead_while_no_page_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = list[object]()
+
+    def fail_once(claim: object) -> None:
+        computed.append(claim)
+        if claim is CLAIMS[0]:
+            raise MergingError("its run is missing")
+
+    monkeypatch.setattr(paper_facts, "compare_claim", fail_once)
+    monkeypatch.setattr(fit_report, "check_models", lambda pretrained, experts: computed.append((pretrained, experts)))
+    with PAGE_QUEUE.wait_for_turn():
+        thread = threading.Thread(target=layout.read_ahead)
+        thread.start()
+        time.sleep(0.3)
+        assert not computed
+    thread.join(20)
+    models = page_data.benchmark_models()
+    assert computed == [(models.pretrained, dict(models.experts)), *CLAIMS]
+    monkeypatch.setattr(benchmark_choice, "is_bundled", lambda: False)
+    layout.read_ahead()  # a user's models may be large
+    assert len(computed) == 1 + len(CLAIMS)
+
+
+def test_what_is_computed_ahead_says_nothing_and_is_what_pages_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    process_values.forget_results()
+    warnings, before = list[str](), set(st.session_state)
+    handler = logging.Handler()
+    monkeypatch.setattr(startup, "load_modules", lambda: None)
+    monkeypatch.setattr(handler, "emit", lambda record: warnings.append(record.getMessage()))
+    startup.context_log.addHandler(handler)
+    ahead = (SimpleNamespace(keep_ready=lambda: None), layout.read_ahead)
+    try:
+        thread = threading.Thread(target=startup.prepare_pages, args=ahead, name=startup.BACKGROUND)
+        thread.start()
+        thread.join(120)
+        assert not thread.is_alive() and warnings == []
+        assert set(st.session_state) <= before  # of those who read outside of a session
+        monkeypatch.setattr(paper_facts, "FACTS", {})  # nothing can be computed any more
+        assert sum(paper_facts.compare_claim(claim) is not None for claim in CLAIMS) > len(CLAIMS) / 2
+        process_values.forget_results()
+        assert not any(paper_facts.compare_claim(claim) for claim in CLAIMS)
+    finally:
+        startup.context_log.removeHandler(handler)
+        process_values.forget_results()
 
 
 def test_resamples_are_drawn_for_the_pages_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,16 +175,16 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
     monkeypatch.setattr(fresh, "DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(fresh, "prepare_pages", begun.append)
+    monkeypatch.setattr(fresh, "prepare_pages", lambda *given: begun.append((*given, threading.current_thread().name)))
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
-    warm_up = fresh.warm_up
+    warm_up, read_ahead = fresh.warm_up, list
 
     def fail() -> object:
         raise OSError("no store")
 
     with pytest.raises(OSError, match="no store"):
-        warm_up(fail)
-    warm_up(lambda: "first")
-    warm_up(lambda: "second")
+        warm_up(fail, read_ahead)
+    warm_up(lambda: "first", read_ahead)
+    warm_up(lambda: "second", read_ahead)
     time.sleep(0.3)
-    assert begun == ["first"]
+    assert begun == [("first", read_ahead, startup.BACKGROUND)]
