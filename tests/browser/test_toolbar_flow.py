@@ -34,6 +34,7 @@ UNDER = """() => Object.fromEntries([...document.querySelectorAll('[data-key]')]
 }).filter(([, under]) => under.length))"""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(  # as on a page of 1440 and of 900 px
     ("width", "rows"),
     [(520, 4), *(pytest.param(*size, marks=pytest.mark.full) for size in ((1040, 4), (520, 20)))],

@@ -108,6 +108,7 @@ def alone(
     return done
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "unlocked"),
     [
