@@ -69,7 +69,6 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     np.testing.assert_allclose(objective.loc[lot.index, "pretrained"], lot["drift_zero"], rtol=1e-5)
 
 
-@pytest.mark.full
 def test_a_merge_with_one_model_per_task_is_measured_with_each(library, tmp_path, tiny_benchmark):
     folder, (_, run_id) = library
     store = Store(tmp_path / "store", libraries=(folder,))
@@ -150,7 +149,6 @@ def test_a_library_brings_its_measurements(library, tmp_path, tiny_benchmark):
         shutil.rmtree(folder.parent / "measured")
 
 
-@pytest.mark.full
 def test_exemplar_sensitivity_merges_with_so_many_exemplars(store, tiny_benchmark, monkeypatch):
     lot = exemplar_sensitivity.CANDIDATES[:1]
     unknown = exemplar_sensitivity.MethodCandidate("Nothing", "no_such_method", {})

@@ -230,7 +230,6 @@ def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchma
         features.list_in_domain_keys(Benchmark(tiny_benchmark.folder, outside, tiny.SIZE, (0.5,) * 3, (0.5,) * 3))
 
 
-@pytest.mark.full
 def test_images_in_domain_are_answered_with_the_head_of_their_task(store: Store, library: Path) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "Expert for Digits")
     found = measure.measure("features_in_domain", store, benchmark, run, context=Context("cpu"))

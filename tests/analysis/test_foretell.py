@@ -100,7 +100,6 @@ def test_too_few_tasks_foretell_nothing(pairs: pd.DataFrame) -> None:
     assert np.isnan(correlate_teams(found, np.arange(len(rows), dtype=float), rows)).all()
 
 
-@pytest.mark.full
 def test_errors_are_root_mean_squares_beside_those_of_means(pairs: pd.DataFrame) -> None:
     gap = pairs["cosine"].mask((pairs["first"] == "a") & (pairs["second"] == "b"))
     losses = {row: loss for row, loss in lose(pairs, 0.3).items() if len(row.team) == 2}
@@ -118,7 +117,6 @@ def test_errors_are_root_mean_squares_beside_those_of_means(pairs: pd.DataFrame)
     assert table.loc[REGRESSION, "error"] < 0.8 * table.loc[REGRESSION, "constant_error"]
 
 
-@pytest.mark.full
 def test_the_interval_is_over_teams(pairs: pd.DataFrame) -> None:
     values = np.array(list(lose(pairs, 1.0).values()))
     foretold = np.array(list(lose(pairs, 1.0, seed=5).values()))
@@ -195,7 +193,6 @@ def count_beaten_controls(strength: float, monkeypatch: pytest.MonkeyPatch) -> i
     return int(sum(table["beats_control"][0] for table in judged))
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("strength", "fewest", "most"), [(0, 0, 6), (3, 36, 40)])
 def test_useless_predictors_with_task_effects_rarely_beat_the_control(
     strength: float, fewest: int, most: int, monkeypatch: pytest.MonkeyPatch
@@ -203,7 +200,6 @@ def test_useless_predictors_with_task_effects_rarely_beat_the_control(
     assert fewest <= count_beaten_controls(strength, monkeypatch) <= most
 
 
-@pytest.mark.full
 def test_a_control_that_permutes_rows_is_beaten_by_useless_predictors(monkeypatch: pytest.MonkeyPatch) -> None:
     def permute_rows(
         pairs: pd.DataFrame, rows: list[TeamRow], values: np.ndarray, columns: list[str], beside: np.ndarray, seed: int

@@ -117,7 +117,6 @@ def test_it_is_what_hooks_see(kind: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.full
 def test_files_can_be_given_for_a_run_whose_recipe_names_none(tmp_path: Path, capsys: Any) -> None:
     _, files = made("bert", tmp_path)
     store = Store(tmp_path / "store", libraries=())

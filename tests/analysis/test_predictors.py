@@ -198,7 +198,6 @@ def test_the_table_is_of_ordered_pairs(weights: WeightPredictors, images: ImageP
     assert (row["first_rank"], row["second_rank"]) == (ranks[3], ranks[1])
 
 
-@pytest.mark.full
 def test_the_measurement_is_of_the_experts_with_its_images(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
     store = Store(tmp_path, libraries=())
     recipe = find_preset("weight_averaging").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)

@@ -108,7 +108,6 @@ def margins(state, benchmark, dtype=torch.float32):
     return np.array(means)
 
 
-@pytest.mark.full
 def test_one_model_per_task_is_changed_in_each(tmp_path, tiny_benchmark):
     store = Store(tmp_path, libraries=())
     run = execute(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts), store,
@@ -243,7 +242,6 @@ def so_far(store, benchmark, run_id) -> Iterator[int]:
         yield 0 if partial is None else partial.tables["changes"]["name"].nunique()
 
 
-@pytest.mark.full
 def test_results_are_shown_while_it_runs(measured, tmp_path, tiny_benchmark):
     library, run, true_map, _ = measured
     store = Store(tmp_path / "store", libraries=(without_measurements(library, tmp_path),))

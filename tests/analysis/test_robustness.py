@@ -120,7 +120,6 @@ def test_runs_of_the_same_experts_share_the_references(measured: Any, tiny_bench
     assert own["correct"].iloc[0] == right.sum()
 
 
-@pytest.mark.full
 def test_the_choosing_half_is_another_measurement(measured: Any, tiny_benchmark: Benchmark) -> None:
     store, run, stored = measured
     choosing = measure.measure("robustness_choosing", store, tiny_benchmark, run.id, context=Context(device="cpu"))
@@ -132,7 +131,6 @@ def test_the_choosing_half_is_another_measurement(measured: Any, tiny_benchmark:
     }
 
 
-@pytest.mark.full
 def test_one_model_per_task_answers_its_own_task_and_all_answer_others(
     tmp_path: Any, tiny_benchmark: Benchmark
 ) -> None:

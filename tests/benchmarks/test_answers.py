@@ -63,7 +63,6 @@ def unpack_plainly(text: str, code: str, n: int) -> np.ndarray:
     return np.frombuffer(zlib.decompress(base64.b64decode(text)), code).reshape(-1, n)
 
 
-@pytest.mark.full
 @PLAIN
 @given(CLASSES)
 def test_classes_come_back_and_are_two_bytes_each(predicted: np.ndarray) -> None:
@@ -178,7 +177,6 @@ def test_tables_whose_cells_do_not_fit_are_refused(cells: dict[str, object]) -> 
         read_answers(changed_table(**cells), labels, "reporting")
 
 
-@pytest.mark.full
 @PLAIN
 @given(RIGHT)
 def test_which_images_are_right_comes_back(right: dict[str, np.ndarray]) -> None:

@@ -65,7 +65,6 @@ def test_the_next_images_are_prepared_before_anybody_waits_for_features(
     torch.testing.assert_close(rows, expected)
 
 
-@pytest.mark.full
 def test_without_memory_batches_get_smaller_and_the_caller_is_told(tiny_benchmark: Benchmark, limit: int) -> None:
     expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context(device="cpu"))
     for largest, sentence in ((limit, SMALLER), (limit >> 10, ON_CPU)):
@@ -76,7 +75,6 @@ def test_without_memory_batches_get_smaller_and_the_caller_is_told(tiny_benchmar
         assert scores.equals(expected)
 
 
-@pytest.mark.full
 def test_runs_and_measurements_keep_what_was_told(tiny_benchmark: Benchmark, limit: int, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = Recipe.build("task_arithmetic", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)

@@ -421,7 +421,6 @@ def test_the_same_answers_are_equal_and_opposite_ones_differ() -> None:
     assert best == ("x", "y", 0, 0, 0, ("y",))
 
 
-@pytest.mark.full
 @PLAIN
 @given(st.integers(0, 10_000), st.integers(2, 9), st.integers(20, 300))
 def test_models_share_a_letter_if_and_only_if_they_do_not_differ(seed: int, count: int, n: int) -> None:

@@ -101,7 +101,6 @@ def test_elsewhere_nothing_is_refused(turns):
     assert turns.admit("one", lambda: 1e6, ["a"] * 500) == 1e6
 
 
-@pytest.mark.full
 def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, child, tiny_benchmark, in_class):
     child("pass")
     jobs, names = [], [f"session {number}" for number in range(60)]

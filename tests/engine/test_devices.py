@@ -114,7 +114,6 @@ def _limited(largest: int, merge: str, monkeypatch: pytest.MonkeyPatch) -> tuple
         return on(NAME, merge), memory
 
 
-@pytest.mark.full
 def test_without_memory_blocks_get_smaller_and_the_result_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = on("cpu", "ties")
     found, memory = _limited(3 << 13, "ties", monkeypatch)

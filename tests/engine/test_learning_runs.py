@@ -88,7 +88,6 @@ def after(count):
     return lambda: next(calls, None) is None
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("chain", CHAINS)
 def test_paused_anywhere_it_goes_on_to_the_same_bits(family, chain, tmp_path):
     whole, path = run(family, chain), tmp_path / "learning" / "kept.safetensors"

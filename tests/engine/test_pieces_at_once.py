@@ -40,7 +40,6 @@ def stream(meter: Meter | None = None) -> Stream:
     return Stream(inputs, (), True, meter or Meter(inputs.work), "Looking")
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("chain", [pytest.param(key, marks=pytest.mark.full) if key in SLOW else key for key in CHAINS])
 def test_bytes_and_tables_do_not_depend_on_the_number_of_threads(chain: str) -> None:
     base, tuned = tiny.family()

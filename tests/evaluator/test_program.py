@@ -78,7 +78,6 @@ def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:
         Evaluator(("/nothing-here",)).measure(tmp_path)
 
 
-@pytest.mark.full
 def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> None:
     code = (
         "import pathlib, signal, subprocess, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -115,7 +114,6 @@ def scores_of(store: Store, run_id: str) -> ScoreTable:
     return found
 
 
-@pytest.mark.full
 def test_runs_of_other_networks_get_its_scores(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -79,7 +79,6 @@ def stored(store: Store, sweep: Sweep, program: Evaluator) -> dict[str, Any]:
     return {name: point for name in names if (point := points.find_point(store, name))}
 
 
-@pytest.mark.full
 def test_the_command_measures_every_point_and_goes_on(
     recipe: Recipe, program: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -109,7 +108,6 @@ def test_the_command_measures_every_point_and_goes_on(
     assert "3 points, 3 of them stored" in said and "These scores are from" in said and len(calls(tmp_path)) == 3
 
 
-@pytest.mark.full
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
     sweep, store = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=())
     run(store, sweep, program)

@@ -28,7 +28,6 @@ def test_transformers_models_give_their_own_features(projecting, tmp_path):
     assert set(back) == set(state) and all(torch.equal(back[name], value) for name, value in state.items())
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("options", [{}, {"_use_new_zipfile_serialization": False}])
 def test_whole_modules_tell_their_activation_by_their_classes(projecting, options, tmp_path):
     for number, (vision, quick_gelu) in enumerate(peers.FAMILIES.values()):

@@ -150,7 +150,6 @@ def test_a_mirror_with_another_file_is_noticed_before_it_comes(loopback: Loopbac
     assert ranges(loopback) == []
 
 
-@pytest.mark.full
 def test_a_server_that_falls_silent_is_asked_again(loopback, model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "STALL_SECONDS", 1.0)
     loopback.fail(port=STORAGE, stall=200_000)
@@ -196,14 +195,12 @@ def test_cancelled_before_a_byte_came(loopback: LoopbackHub, model: Repository) 
         fetch(model, [FILE], context=Context(cancel=lambda: True))
 
 
-@pytest.mark.full
 def test_the_rate_is_limited(loopback: LoopbackHub, model: Repository) -> None:
     start = time.monotonic()
     fetch(model, [FILE], bytes_per_second=1e6)
     assert time.monotonic() - start >= 0.9 * len(BYTES) / 1e6
 
 
-@pytest.mark.full
 def test_four_files_come_at_once(loopback: LoopbackHub) -> None:
     names = [f"data/{number}.parquet" for number in range(6)]
     commit = loopback.add("dataset", "tiny/data", {name: name.encode() for name in names})

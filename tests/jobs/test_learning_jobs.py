@@ -75,7 +75,6 @@ time.sleep(60)
 """
 
 
-@pytest.mark.full
 def test_a_closing_server_does_not_make_what_learns_forget(runner, store, child, tiny_benchmark):
     child(FORGETFUL.format(str(store.root / "learning")))
     job = runner.submit(learning(tiny_benchmark))

@@ -108,7 +108,6 @@ def test_the_child_of_a_dead_server_takes_a_place(several, store, tiny_benchmark
     running(several, *ids)
 
 
-@pytest.mark.full
 def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(several, store, tiny_benchmark):
     other = RunQueue(store, device="cpu")
     try:
@@ -124,7 +123,6 @@ def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(se
         other.close()
 
 
-@pytest.mark.full
 def test_what_is_timed_computes_alone(several, tiny_benchmark):
     (first,) = submitted(several, tiny_benchmark, 1)
     running(several, first)

@@ -181,7 +181,6 @@ def test_nobody_who_did_not_ask_has_one(runner):
     assert runner.spare.pid == 0
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "start",
     [

@@ -127,7 +127,6 @@ def test_the_order_of_tasks_permutes_the_coefficients(family, tasks):
     common_checks.assert_close(other.state_dict, one.state_dict, base)
 
 
-@pytest.mark.full
 def test_coefficients_beyond_a_bound_stay_there_unless_they_are_put_back(family, tasks):
     """With long steps: forward leaves dead what has left [0, 1], project lets it return, none goes where it likes."""
     used = {}

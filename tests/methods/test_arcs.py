@@ -60,7 +60,6 @@ def test_karcher_on_golden_checkpoints(family: Any, steps: int, tolerance: float
     check(family, 3, "karcher", params, lambda tensors: plain.karcher(tensors, steps, tolerance))
 
 
-@pytest.mark.full
 def test_the_karcher_mean_of_two_is_the_middle_of_their_arc(family: Any) -> None:
     base, experts = family[0], dict(list(family[1].items())[:2])
     unit = {  # both experts of one length, or the middle is not half of the way

@@ -38,7 +38,6 @@ def table(line: str, default: float = 1.0) -> dict[tuple[str, str], float]:
 # --- forms -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @settings(deadline=None)
 @given(rules=TABLES)
 def test_lines_and_plain_data_read_back_to_equal_rules(rules):
@@ -200,7 +199,6 @@ def test_what_is_no_table_of_rules_is_refused_and_named(rules, problem):
 # --- the fewest rules ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @settings(deadline=None, max_examples=15)
 @given(data=st.data())
 def test_simple_rules_give_exactly_the_same_factors(data):

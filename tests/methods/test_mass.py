@@ -90,7 +90,6 @@ LAYERS = {"in_proj": "attn.in_proj_weight", "out_proj": "attn.out_proj.weight", 
           "c_proj": "mlp.c_proj.weight"}  # fmt: skip
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     "params",
     [

@@ -80,7 +80,6 @@ def test_scalars_without_conflict_stay_when_the_threshold_is_zero(family):
     assert all(torch.equal(value, plain[n]) for n, value in found.items())
 
 
-@pytest.mark.full
 def test_the_mask_does_not_depend_on_how_tensors_stream(family, shown, monkeypatch):
     """Surveys stream in pieces where the merge takes whole tensors; a scalar at the threshold must not notice."""
     monkeypatch.setattr("merging.engine.run_inputs.PIECE_CPU", 7)

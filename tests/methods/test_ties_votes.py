@@ -55,7 +55,6 @@ def test_only_what_survives_the_trim_votes() -> None:
     assert trimmed == [0.5, *[0.0] * 11]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_only_pieces_in_which_the_majority_decides_are_merged_twice(
     sign: float, monkeypatch: pytest.MonkeyPatch

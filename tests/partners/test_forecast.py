@@ -92,7 +92,6 @@ def test_a_forecast_is_that_of_plain_numpy(
         assert [found["low"], found["high"]] == pytest.approx(ends)
 
 
-@pytest.mark.full
 def test_ranges_cover_planted_losses_about_as_often_as_they_say(
     pairs: pd.DataFrame, planted: tuple[dict[TeamRow, float], pd.DataFrame]
 ) -> None:

@@ -130,7 +130,6 @@ def test_what_did_not_change_is_not_computed_again(chain, rules, tiny_benchmark,
     assert warm.tables["answers"].equals(fresh.tables["answers"]) and warm.changes.equals(fresh.changes)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("chain", ["task_arithmetic", "ties", "emr"])
 def test_models_made_by_parts_are_the_engine_s(chain, tiny_benchmark):
     """Also factors before the merge, which move every tensor of a merge with a global threshold."""

@@ -92,7 +92,6 @@ def test_two_benchmarks_share_one_bound_and_answer_as_ever(limit, tiny_benchmark
             assert preview.sample == alone.sample and preview.tables["answers"].equals(alone.tables["answers"])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("free", "largest", "device"), [(1 << 16, 1 << 62, "PRETEND"), (1 << 34, 1 << 15, "CPU")])
 def test_on_a_full_device_previews_take_smaller_pieces_and_then_the_cpu(free, largest, device, tiny_benchmark):
     recipe, sample = recipe_of(tiny_benchmark), PreviewSample(8)

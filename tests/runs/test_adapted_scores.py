@@ -43,7 +43,6 @@ def after(checks):
     return lambda: next(answers, True)
 
 
-@pytest.mark.full
 def test_a_run_says_on_which_images_it_learned(chain, run_it, recipe):
     held_out, on_test = run_it(chain()), run_it(chain(split="reporting"))
     assert (held_out.adapted_on, on_test.adapted_on, run_it(recipe).adapted_on) == ("choosing", "reporting", None)
@@ -60,7 +59,6 @@ def test_facts_of_runs_that_learn_nothing_are_as_before(run_it, recipe):
     assert {"adapt", "modules", "adapted_on", "images"}.isdisjoint(facts)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("stop", ["pause", "cancel"])
 def test_a_paused_run_goes_on_to_the_same_bytes_and_a_cancelled_one_begins_anew(chain, run_it, store, tmp_path, stop):
     whole = run_it(chain(), store=Store(tmp_path / "other", libraries=()))
@@ -122,7 +120,6 @@ def test_scores_are_added_to_a_stored_run_through_its_modules(adapted, run_it):
     assert (scored.adapt, scored.modules, scored.adapted_on) == (bare.adapt, bare.modules, bare.adapted_on)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("split", ["choosing", "reporting"])
 def test_labels_of_test_data_are_not_even_read(chain, run_it, monkeypatch, split):
     def labels(self, key, split):

@@ -106,7 +106,6 @@ def test_the_command_line_takes_rules(tiny_benchmark: Any, tmp_path: Path, capsy
     assert "Rule 1 (b99=0) matches no tensor" in capsys.readouterr().err
 
 
-@pytest.mark.full
 def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: Any, tmp_path: Path) -> None:
     """Two ways of writing block 0 put back; the chains behind differ, so that ids do not join them."""
     store = Store(tmp_path, libraries=())

@@ -119,7 +119,6 @@ def test_only_points_that_meet_the_bound_are_compared(scaled: Sweep) -> None:
     assert compare_with_best(scaled, found, none, "0.3", "in_domain", answers).reason == "No point meets the bound."
 
 
-@pytest.mark.full
 def test_hundreds_of_points_are_compared_by_their_answers(scaled: Sweep) -> None:
     """In blocks, whose leads and certainties are those of all points at once."""
     few = answer()

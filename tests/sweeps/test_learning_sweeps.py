@@ -37,7 +37,6 @@ def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchma
     assert axes.vary_recipe(one, "task_arithmetic.scaling", 0.5).adapt == one.adapt
 
 
-@pytest.mark.full
 def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Benchmark, store: Store) -> None:
     made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=4)
     assert "by which points are compared" in made.learning_note and "split: exemplars" in made.learning_note
@@ -50,7 +49,6 @@ def test_it_says_where_it_is_judged_on_images_that_were_seen(tiny_benchmark: Ben
     assert warnings.count(made.learning_note) == 1
 
 
-@pytest.mark.full
 def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store: Store, tmp_path: Any) -> None:
     made = Sweep(recipes=(adapted(tiny_benchmark),), axes=(STEPS,), images=0)
     run(made, store, tiny_benchmark)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from small_sweeps import names, run, sweep
 
 from merging.base.files.tables import Columns
@@ -26,7 +25,6 @@ def noted(store: Store) -> list[float]:
     return [times["seconds"]["merging"] for times in points.read_latest_times(store)]
 
 
-@pytest.mark.full
 def test_the_latest_times_are_read_and_the_file_stays_short(store: Store) -> None:
     for number in range(2 * points.MAX_TIMES_READ):
         note(store, number, chain=["x" * 800])

@@ -40,7 +40,6 @@ ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed 
 # Stopping and going on
 
 
-@pytest.mark.full
 def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     asked = iter(range(99))

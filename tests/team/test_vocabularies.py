@@ -101,7 +101,6 @@ def test_an_adapter_that_leaves_the_tokens_alone_has_nothing_to_check(team, tmp_
     assert [problem.problem for problem in check_fit(team["pretrained"], experts).errors] == ["other tokens"]
 
 
-@pytest.mark.full
 def test_a_large_tokenizer_is_read(tmp_path):
     pairs = [["a", "b"]] * MAX_VALUES
     stated = {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": pairs}}

@@ -185,7 +185,6 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
         pass
 
 
-@pytest.mark.full
 def test_without_a_scheduler_work_is_left_for_later(
     tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,6 @@ def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> 
     return stored_bytes(store), warned
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "error"),
     [

@@ -55,7 +55,6 @@ def test_every_kind_is_tested() -> None:
     assert {*ALL_KINDS, ABOUT} == set(TASK_KINDS)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("executor", "count"),
     [

@@ -38,7 +38,6 @@ def many(benchmark: Benchmark, count: int = 12) -> Sweep:
     return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
 
 
-@pytest.mark.full
 def test_shares_of_a_sweep_are_the_sweep(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
     made, shared = sweep(tiny_benchmark, "task_arithmetic", "ties"), Store(tmp_path / "shares", libraries=())
     run(made, store, tiny_benchmark)
@@ -95,7 +94,6 @@ def test_points_that_cannot_be_stored_end_a_pause(
         run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 2)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("here", [True, False])
 def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, here: bool

@@ -95,7 +95,6 @@ class Recorded(Executor):
         return self.pool.submit(function, *said, **more)
 
 
-@pytest.mark.full
 def test_the_largest_go_first_and_small_ones_stay_here(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers
 ) -> None:

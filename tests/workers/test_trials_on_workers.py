@@ -77,7 +77,6 @@ def test_a_trial_that_is_too_large_is_told_before(
     assert not begun and not bytes_of(store)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("later", ["same", "another"])
 def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_their_kind(
     here: Store, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, later: str
