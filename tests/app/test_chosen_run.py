@@ -56,7 +56,6 @@ def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> N
         assert page not in SHOW_SEVERAL or shown(at, "runs")[0] == run, page
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("view", some_of(DRIFT_VIEWS, "by depth", "put back"))
 def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) -> None:
     run = runs(compared)[LWPTV].id
@@ -121,7 +120,6 @@ def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, comp
     assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", some_of(sorted(SHOW_SEVERAL), "drift", "scores"))
 def test_the_runs_that_a_page_opens_on_are_not_chosen_by_a_reload(open_app: Any, compared: Path, page: str) -> None:
     at = open_app(page, compared)
@@ -154,7 +152,6 @@ def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
     assert st.query_params == {"selected_runs": left, "run_b": left}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", ["compare", "masks"])
 def test_a_run_that_was_deleted_elsewhere_is_no_longer_available(
     open_app: Any, compared: Path, tmp_path: Path, page: str
@@ -214,7 +211,6 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield root
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", some_of(OPENED, "masks", "drift"))
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str

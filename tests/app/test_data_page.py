@@ -263,7 +263,6 @@ def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two:
         assert not at.exception and not at.warning and "benchmark" not in at.query_params
 
 
-@pytest.mark.full
 def test_another_session_goes_on_with_its_own(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     at = open_app("models", library, models_view="data", benchmark="own:made")
     other = open_page("scores", {})

@@ -255,7 +255,6 @@ def test_the_page_without_runs_shows_the_pretrained_model(
 # Own pictures
 
 
-@pytest.mark.full
 def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectPreviewProcess, tmp_path: Path) -> None:
     at = show()
     blank = np.zeros((16, 16, 3), np.uint8)

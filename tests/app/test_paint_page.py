@@ -93,7 +93,6 @@ def test_a_click_paints_a_cell_a_row_a_block_or_all(paint: Paint) -> None:
     assert not at.exception
 
 
-@pytest.mark.full
 def test_undo_redo_and_the_number_of_strokes(paint: Paint) -> None:
     at = paint()
     assert at.button(key="paint_undo").disabled and at.button(key="paint_redo").disabled
@@ -237,7 +236,6 @@ def test_what_is_too_long_for_the_address_is_a_draft_in_the_store(paint: Paint, 
     assert "no painting" in at.warning[0].value and (painting(at).factors == 1).all()
 
 
-@pytest.mark.full
 def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     paint: Paint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,7 +256,6 @@ def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     assert "address does not contain" not in words(at)
 
 
-@pytest.mark.full
 def test_two_sessions_do_not_disturb_each_other(paint: Paint) -> None:
     one, other = paint(), paint()
     click(one, CANVAS, "digits", TENSOR, "", "")

@@ -269,7 +269,6 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
     assert "● Bundled library: " in words(at).replace("\\", "")
 
 
-@pytest.mark.full
 def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_app: Any, tmp_path: Path) -> None:
     """A sweep of the user's goes before the library's in lists, and is not what lines call the bundled library."""
     store = Store(tmp_path / "store", libraries=(settings.LIBRARY_FOLDER,))

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 # Whole words, in any case, within a text of several words; after the sign, what to write instead.
 PHRASES = """
@@ -51,7 +49,6 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-@pytest.mark.full
 def test_no_phrase_comes_back() -> None:
     files = [path for room in ("app", "viz", "merging") for path in (ROOT / room).rglob("*.*")]
     lines = [

@@ -59,7 +59,6 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
     return runs
 
 
-@pytest.mark.full
 def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path, ids: dict[str, str]) -> None:
     at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and not at.warning

@@ -100,7 +100,6 @@ def files(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-@pytest.mark.full
 def test_a_reload_finds_the_report_with_all_that_was_written(open_app: Any, library: Path) -> None:
     first = open_app("scores", library)
     write_report(first)
@@ -138,7 +137,6 @@ def test_the_fields_begin_with_the_report_in_the_browser_too(open_app: Any, libr
     assert field(first, "report_title").key != before  # the browser keeps the text of a field with the same key
 
 
-@pytest.mark.full
 def test_two_tabs_hold_one_report(open_app: Any, library: Path, first: AppTest) -> None:
     second = open_app("report", library, report_token=token(first))
     field(second, "report_title").set_value("Of the second tab").run()
@@ -220,7 +218,6 @@ def test_another_report_is_begun_and_the_earlier_one_opened(open_app: Any, libra
     assert token(first) == old
 
 
-@pytest.mark.full
 def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
     open_app: Any, library: Path, tmp_path: Path
 ) -> None:
@@ -236,7 +233,6 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
     assert field(open_app("report", library, report_token=token(at)), "report_title").value == "Now"
 
 
-@pytest.mark.full
 def test_links_and_views_do_not_carry_the_token(first: AppTest) -> None:
     first.switch_page("screens/scores.py").run()
     first.session_state["link_id_ood_scatter"] = True

@@ -161,7 +161,6 @@ def test_the_file_holds_what_was_chosen(open_app: Any, library: Any) -> None:
     assert tiny_library.NASTY in {source.title for source in made.sources}
 
 
-@pytest.mark.full
 def test_what_is_private_keeps_the_file_back(open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     at = with_three(open_app, library)
     assert not at.error

@@ -12,7 +12,6 @@ from page_harness import click, picker, words
 TENSOR = "visual.transformer.resblocks.0.attn.out_proj.weight"
 
 
-@pytest.mark.full
 def test_a_tensor_stays_chosen_from_page_to_page(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared)
     at = click(at, "saliency_matrix", "digits", TENSOR)

@@ -55,7 +55,6 @@ def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
             urllib.request.urlopen(passed_on, timeout=30)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [

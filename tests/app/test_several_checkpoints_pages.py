@@ -68,7 +68,6 @@ def test_every_page_opens_on_it(page):
     assert not problems, "\n".join(map(str, problems))
 
 
-@pytest.mark.full
 def test_pages_count_experts_and_name_checkpoints(page):
     opened, run = page
     first, further, second = run.experts

@@ -274,7 +274,7 @@ def measure(pages: list[str], most: int) -> list[Rerun]:
         probe.run(at)
         if not found:
             found.append(probe.rerun("home", "", "first drawing"))
-            layout.read_ahead()  # as a server does after its first page
+            layout.read_ahead(lambda: False)  # as a server does after its first page
         if page != "home":
             at.switch_page(f"screens/{page}.py")
             probe.run(at)
@@ -343,6 +343,7 @@ def main() -> None:
         if given.large:
             os.environ["MERGESCOPE_BENCHMARK"] = str(large(Path(temporary)))
         startup.warm_up = lambda *_ahead: None
+        layout.QUIET_SECONDS = 0.0
         startup.load_modules()
         startup.draw_resamples()
         apply_settings()

@@ -137,7 +137,6 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     assert [damage.kind for damage in page_data.store().damaged.list_damage()] == ["benchmark"]
 
 
-@pytest.mark.full
 def test_the_command_line(
     filled: Run, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

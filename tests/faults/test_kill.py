@@ -104,7 +104,6 @@ def test_job_and_server_killed_at_a_stage_of_the_job(case: Case, every: bool) ->
         case.check_after_restart()
 
 
-@pytest.mark.full
 @EVERY_STAGE
 @pytest.mark.parametrize("case", ["merge"], indirect=True)
 def test_the_server_alone_killed_at_a_stage_of_its_own(case: Case, every: bool) -> None:

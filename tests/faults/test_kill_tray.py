@@ -27,7 +27,6 @@ SENTENCES = {
 }
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", some_of(SENTENCES, "merge"))
 def test_the_tray_says_what_happened_and_runs_it_again(
     nursery: ProcessForker, stocked: FaultStore, environment: Mapping[str, str], open_app: Any, tiny_folder: Path,

@@ -108,7 +108,6 @@ def alone(
     return done
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "unlocked"),
     [

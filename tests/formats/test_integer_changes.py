@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -93,6 +94,15 @@ def test_a_small_file_is_unpacked_once_until_it_changes(states, tmp_path, monkey
     assert reads == ["visual.proj"] and second.any()
     write(pretrained, {name: values + 1 for name, values in expert.items()}, tmp_path)
     assert not torch.equal(open_checkpoint(path).read("visual.proj"), second)
+    opened = open_checkpoint(path)
+    save_file({name: values + 1 for name, values in pretrained.items()}, tmp_path / "other")
+    times = (tmp_path / "pretrained.safetensors").stat()
+    kept = (tmp_path / "pretrained.safetensors").read_bytes()
+    (tmp_path / "pretrained.safetensors").write_bytes((tmp_path / "other").read_bytes())
+    wrong = opened.read("visual.conv1.weight")  # a file is overwritten while it is read
+    (tmp_path / "pretrained.safetensors").write_bytes(kept)
+    os.utime(tmp_path / "pretrained.safetensors", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not torch.equal(open_checkpoint(path).read("visual.conv1.weight"), wrong)
     monkeypatch.setattr(integer_changes, "SHARED_BYTES", 0)
     reads.clear()
     large = open_checkpoint(path)

@@ -85,7 +85,6 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: RunQueu
     assert wait_for_end(runner, runner.submit_again(job.id).id).state == "done"
 
 
-@pytest.mark.full
 def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: RunQueue, monkeypatch: Any) -> None:
     monkeypatch.setenv(HUB_VARIABLE, "cached")
     job = wait_for_end(runner, fetch(runner).id)

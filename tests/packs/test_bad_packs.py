@@ -221,7 +221,6 @@ def test_cut_packs_are_refused(packed: PackedLibrary, tmp_path: Path) -> None:
         _refused(whole[: int(len(whole) * share)], tmp_path, "damaged or not a pack")
 
 
-@pytest.mark.full
 def test_flipped_bytes_are_refused_or_change_nothing(packed: PackedLibrary) -> None:
     whole, draw = packed.pack.read_bytes(), random.Random(0)
     expected = read_pack(io.BytesIO(whole), "good.msc")

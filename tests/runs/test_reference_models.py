@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
 import tiny
 
 from merging.study.runs.reference_models import find_references
 from merging.tasks.context import Context
 
 
-@pytest.mark.full
 def test_references(store, tiny_benchmark):
     assert find_references(store, tiny_benchmark, compute=False) == {}
     found = find_references(store, tiny_benchmark, context=Context(device="cpu"))

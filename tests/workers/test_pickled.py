@@ -28,7 +28,6 @@ class Noting(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-@pytest.mark.full
 def test_workers_are_given_one_function_and_bytes_and_give_bytes(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

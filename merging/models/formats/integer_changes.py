@@ -148,9 +148,9 @@ class IntegerChanges(Checkpoint):
             key: TensorInfo(info.shape, torch.float32) if key in self._scales else info
             for key, info in pretrained.infos.items()
         }
-        self._is_small = self.nbytes <= SHARED_BYTES
-        state = self.file_fingerprint()
-        self._tensors = _share_tensors(state) if self._is_small and state is not None else {}
+        self._state = self._read_state()
+        self._is_shared = self._state is not None and self.nbytes <= SHARED_BYTES
+        self._tensors = _share_tensors(self._state) if self._state is not None and self._is_shared else {}
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -199,9 +199,10 @@ class IntegerChanges(Checkpoint):
             return self._pretrained.read_flat(name, start, stop)
         if (tensor := self._tensors.get(name)) is None:
             tensor = self._add_change(name)
-            if not self._is_small:
+            if not self._is_shared:
                 self._tensors.clear()
-            self._tensors[name] = tensor
+            if not self._is_shared or self._read_state() == self._state:  # else a file was overwritten meanwhile
+                self._tensors[name] = tensor
         return tensor[start:stop].clone()
 
     def _add_change(self, name: str) -> Tensor:
@@ -236,6 +237,11 @@ class IntegerChanges(Checkpoint):
                 f"{'more' if len(content) > info.numel else f'{len(content):,}'} came."
             )
         return torch.frombuffer(bytearray(content), dtype=torch.int8).reshape(len(scales), -1), scales
+
+    def _read_state(self) -> tuple[int, ...] | None:
+        """The fingerprints of both files as they are now; None if the pretrained model is in no file."""
+        state = self._pretrained.file_fingerprint()
+        return None if state is None else (*path_fingerprint(Path(self.label)), *state)
 
     def file_fingerprint(self) -> tuple[int, ...] | None:
         """The numbers of the file and of the pretrained model's, as both determine the tensors."""
