@@ -36,7 +36,7 @@ SLOW_MODULES = (*FIRST_MODULES, "pandas.io.formats.style", "sklearn.decompositio
 BACKGROUND = "preparing pages"  # the name of a thread
 log = logging.getLogger(__name__)
 context_log = logging.getLogger(script_run_context.__name__)  # it warns of what a page computes outside of a session
-_lock, _is_done, _is_ending = threading.Lock(), threading.Event(), threading.Event()
+_lock, _is_done, is_ending = threading.Lock(), threading.Event(), threading.Event()
 ReadAhead = Callable[[Callable[[], bool]], None]  # ends when the function that it gets returns True
 
 
@@ -92,17 +92,17 @@ def use_plain_texts() -> None:
 def prepare_pages(spare: SpareProcess, read_ahead: ReadAhead) -> None:
     """Load the slow modules, keep a process ready for the next job, draw resamples, and compute what pages show."""
     context_log.addFilter(_is_of_session)
-    parts = [load_modules, draw_resamples, partial(read_ahead, _is_ending.is_set)]
+    parts = [load_modules, draw_resamples, partial(read_ahead, is_ending.is_set)]
     if modes.is_allowed(VisitorAction.MERGE):  # otherwise it would use memory for nothing
         parts.insert(1, spare.keep_ready)
     for part in parts:
-        if not _is_ending.is_set():
+        if not is_ending.is_set():
             part()
 
 
 def end_preparing() -> None:
     """At the end of the server, wait for what the thread that prepares pages computes, which cannot be cut off."""
-    _is_ending.set()
+    is_ending.set()
     for thread in threading.enumerate():
         if thread.name == BACKGROUND:
             thread.join(END_SECONDS)

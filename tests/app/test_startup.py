@@ -125,7 +125,7 @@ def test_nothing_more_is_computed_when_the_server_ends(ahead: list[object]) -> N
 
 def test_a_server_waits_at_its_end_for_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go_on, done = threading.Event(), threading.Event(), list[str]()
-    monkeypatch.setattr(startup, "_is_ending", threading.Event())
+    monkeypatch.setattr(startup, "is_ending", threading.Event())
     monkeypatch.setattr(startup, "load_modules", lambda: (begun.set(), go_on.wait(20), done.append("modules")))
     spare = SimpleNamespace(keep_ready=lambda: done.append("spare process"))
     ahead = (spare, lambda _is_ending: done.append("pages"))
