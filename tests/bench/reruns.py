@@ -8,7 +8,8 @@
 A widget that a fragment of a page draws redraws that fragment only, as in a browser. Every option of what switches a
 view is tried, so that the widgets of all views are reached, and at most ``--values`` of other widgets. The target is
 100 ms at the median and 250 at p95; no picture above 1.5 MB. CPU time counts, as it varies little on a busy machine.
-The first number of a page is the time to its first picture; for one page in ``--pages``, after Home only.
+The first number of a page is the time to its first picture; for one page in ``--pages``, after Home and what a server
+computes ahead only.
 """
 
 from __future__ import annotations
