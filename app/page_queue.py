@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SLOW_SECONDS = 0.3  # seconds after which a page that is being drawn no longer holds up the next one
-
 LOOK_SECONDS = 0.1  # seconds between two checks for a page that is drawn
 
 
