@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import streamlit as st
@@ -29,6 +29,7 @@ from app.widgets import benchmark_badge, chart_stage, hand_panel, page_parts
 from merging.base import modes, settings
 from merging.base.errors import MergingError, StoreError
 
+QUIET_SECONDS = 3.0  # without a page, after which what other pages show is computed: browsers fetch files meanwhile
 ICON = Path(__file__).with_name("icon.png")
 # A recipe must not make the server download, unless its operator sets "on".
 os.environ.setdefault(settings.HUB_VARIABLE, "cached")
@@ -108,5 +109,31 @@ def _draw_in_turn(sections: Sections) -> None:
             draw_tray()
             selection_pickers.draw_not_shown()  # the chosen tensor, expert or image, if the page does not show it
     with contextlib.suppress(StoreError):
-        startup.warm_up(lambda: page_data.job_queue().runner.spare)  # the process that waits for the next job
+        startup.warm_up(lambda: page_data.job_queue().runner.spare, read_ahead)
     page_times.note_time(page.url_path, time.perf_counter() - start)
+
+
+def read_ahead(is_ending: Callable[[], bool]) -> None:
+    """Compute what Merge and Scores show first of the server's benchmark, if it is bundled, until the server ends.
+
+    Each part is computed once no page was drawn for a while; a page that is opened meanwhile shares the processor with
+    it. Other benchmarks may have large models, which take minutes.
+    """
+    from app.reading.papers import paper_facts
+    from app.widgets import fit_report
+    from merging.recipes.papers.claims import CLAIMS
+
+    if not benchmark_choice.is_bundled():
+        return
+    try:
+        for claim in (None, *CLAIMS):
+            if not page_queue.PAGE_QUEUE.wait_until_idle(QUIET_SECONDS, is_ending):
+                return
+            with contextlib.suppress(MergingError):  # the page says what is wrong
+                if claim:
+                    paper_facts.compare_claim(claim)
+                else:
+                    models = page_data.benchmark_models()
+                    fit_report.check_models(models.pretrained, dict(models.experts))
+    finally:
+        page_data.forget_page_runs()  # outside of a session, they would be stored for later readers

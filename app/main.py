@@ -69,6 +69,7 @@ async def open_browser(_app: Any) -> AsyncIterator[None]:
         threading.Thread(target=cli_util.open_browser, args=(address,), daemon=True).start()
     startup.load_first_modules()
     yield
+    startup.end_preparing()
 
 
 if __name__ == "__main__":

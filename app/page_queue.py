@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SLOW_SECONDS = 0.3  # seconds after which a page that is being drawn no longer holds up the next one
+LOOK_SECONDS = 0.1  # seconds between two checks for a page that is drawn
 
 
 class PageQueue:
@@ -23,6 +24,7 @@ class PageQueue:
         self._lock = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._start_times: dict[threading.Event, float] = {}  # start times of the threads that draw
+        self._last_end = time.monotonic()  # when a page was last finished
 
     @property
     def waiting_count(self) -> int:
@@ -33,6 +35,14 @@ class PageQueue:
     def drawing_count(self) -> int:
         """The number of threads that draw."""
         return len(self._start_times)
+
+    def wait_until_idle(self, seconds: float, is_ending: Callable[[], bool]) -> bool:
+        """Wait until no page has been drawn for ``seconds``; returns False, without waiting, once ``is_ending``."""
+        while not is_ending():
+            if not (self._start_times or self._waiting) and time.monotonic() - self._last_end >= seconds:
+                return True
+            time.sleep(LOOK_SECONDS)
+        return False
 
     @contextmanager
     def wait_for_turn(self) -> Iterator[None]:
@@ -50,6 +60,7 @@ class PageQueue:
                 if turn in self._waiting:  # the thread ended before its turn
                     self._waiting.remove(turn)
                 self._start_times.pop(turn, None)
+                self._last_end = time.monotonic()
                 self._wake_first()
 
     def _try_to_begin(self, turn: threading.Event) -> float:

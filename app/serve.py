@@ -70,6 +70,7 @@ async def serve_lifespan(_app: Any) -> AsyncIterator[None]:
     """Active while the server runs; at its end, stop the running job, which stores its progress if it can."""
     startup.load_first_modules()
     yield
+    startup.end_preparing()
     from app.reading import page_data, previews
 
     previews.preview_process().close()

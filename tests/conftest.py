@@ -65,7 +65,7 @@ def no_search_for_components() -> Iterator[None]:
 def no_spare_process() -> Iterator[None]:
     """What a server prepares after the first page takes seconds, and a page in a test is followed by nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.startup.warm_up", lambda spare: None)
+        patch.setattr("app.startup.warm_up", lambda *_ahead: None)
         yield
 
 

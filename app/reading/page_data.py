@@ -140,8 +140,13 @@ def page_runs() -> list[Run]:
 def take_page_runs() -> list[Run]:
     """The stored runs as the page that was just drawn read them, once; read from disk if it read none."""
     runs = page_runs()
-    st.session_state.pop(_PAGE_RUNS_KEY, None)
+    forget_page_runs()
     return runs
+
+
+def forget_page_runs() -> None:
+    """Forget the stored runs that this session, or what computes outside of a session, has read."""
+    st.session_state.pop(_PAGE_RUNS_KEY, None)
 
 
 def belongs_to_benchmark(run: Run, on: str = "") -> bool:

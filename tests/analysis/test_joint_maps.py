@@ -72,6 +72,7 @@ def digests(features: list[np.ndarray], folder: Path) -> set[str]:
 # Moves
 
 
+@pytest.mark.full
 def test_equal_features_stay_and_exchanged_ones_are_found() -> None:
     (_, equal, limit, n), (_, auc, least, planted) = joint_tsne.check_moves(ROWS)
     assert equal < limit == 0.001 and auc >= least == 0.95
@@ -105,6 +106,7 @@ def test_moves_are_shares_of_the_width_and_cosines() -> None:
     np.testing.assert_allclose(cosine_distances(features[0], -features[0]), 2)
 
 
+@pytest.mark.full
 def test_a_map_alone_starts_from_the_joint_one() -> None:
     other = (ROWS + RNG.normal(size=ROWS.shape) * 0.1).astype(np.float32)
     positions = joint_tsne.fit_joint_map([ROWS, other])
@@ -170,6 +172,7 @@ def test_the_bundled_maps_meet_their_limits(domain: str) -> None:
 # Measuring and storing
 
 
+@pytest.mark.full
 def test_runs_are_measured_together_in_any_order(store: Store, library: Path) -> None:
     benchmark = Benchmark.load(library)
     ids = run_ids(store, "Task Arithmetic w/ LwPTV", "Pretrained", "Expert for Digits")
@@ -217,6 +220,7 @@ def test_what_cannot_be_on_one_map_is_refused(store: Store, library: Path) -> No
         measure.measure("joint_tsne", store, benchmark, context=CPU)
 
 
+@pytest.mark.full
 def test_models_along_the_merge_are_real(store: Store, library: Path) -> None:
     benchmark, (run_id,) = Benchmark.load(library), run_ids(store, "Task Arithmetic w/ LwPTV")
     measured = measure.measure("merge_path", store, benchmark, run_id, context=CPU)

@@ -86,6 +86,7 @@ def test_spectra_ranks_and_alignment(bundled: Benchmark, weights: dict[str, Weig
     assert own["ratio"].tolist() == pytest.approx(ratios, rel=1e-5)
 
 
+@pytest.mark.full
 def test_products_and_the_map_of_experts(bundled: Benchmark, weights: dict[str, Weights]) -> None:
     stored = find_stored("model_map", AVERAGE.id, bundled)
     models, gram = stored.table("models"), stored.array("gram")
@@ -108,6 +109,7 @@ def test_products_and_the_map_of_experts(bundled: Benchmark, weights: dict[str, 
     assert shares == pytest.approx(values[[-1, -2]] / values.sum(), rel=1e-5)
 
 
+@pytest.mark.full
 def test_losses_at_a_corner_of_a_plane(bundled: Benchmark, tmp_path: Path) -> None:
     assert AVERAGE.recipe is not None
     axes = tuple(Axis(name, (0.0, 1.0)) for name in ("alpha", "beta"))
@@ -138,6 +140,7 @@ def unbiased_hsic(first: np.ndarray, second: np.ndarray) -> float:
     return float((np.trace(own @ other) + totals - 2 / (n - 2) * (own @ other).sum()) / (n * (n - 3)))
 
 
+@pytest.mark.full
 def test_cka_at_two_pairs_of_depths(bundled: Benchmark, tmp_path: Path) -> None:
     first, second = (
         next(run for run in LIBRARY.list_runs() if run.title == title)

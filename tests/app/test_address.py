@@ -104,6 +104,7 @@ def test_keys_differ_and_say_what_they_are() -> None:
         assert re.fullmatch(r"[a-z]+(_[a-z]+)*", one.key) and one.meaning[-1] == "." and one.key in NAMES
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("one", ADDRESS, ids=lambda one: one.key)
 def test_every_key_is_used_on_the_pages_that_it_names(one: Parameter) -> None:
     titles = [title for title in TITLES if re.search(rf"\b{re.escape(title)}\b", one.pages)]
@@ -119,6 +120,7 @@ def test_all_that_is_read_is_in_the_table() -> None:
     assert not {key: name for key, name in found.items() if key not in KEYS}
 
 
+@pytest.mark.full
 def test_the_table_says_which_keys_widgets_are_bound_to_and_on_which_pages() -> None:
     table, keys = {one.key: one for one in ADDRESS}, set()
     for name, tree in trees().items():

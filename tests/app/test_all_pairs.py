@@ -146,6 +146,7 @@ def test_a_run_with_one_model_per_task_counts_their_mean_out_of_domain(look: Any
     assert row["difference"] == pytest.approx(100 * (means[row["first"]] - means[row["second"]]))
 
 
+@pytest.mark.full
 def test_runs_without_answers_are_named_and_left_out(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +165,7 @@ def test_runs_without_answers_are_named_and_left_out(
     assert f"{TIES} and {AVERAGED}." in at.info[0].value.replace("\\", "")
 
 
+@pytest.mark.full
 def test_only_data_sets_of_all_models_are_compared(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +203,7 @@ def test_equal_names_are_distinguished_by_ids_and_stay_text(open_app: Any, libra
     assert page_text.safe_text(row["first"], 60) in words(at)
 
 
+@pytest.mark.full
 def test_a_benchmark_without_tasks_out_of_domain_offers_no_such_average(
     open_app: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +215,7 @@ def test_a_benchmark_without_tasks_out_of_domain_offers_no_such_average(
     assert len(pairs_table(at)) == 1
 
 
+@pytest.mark.full
 def test_damaged_answers_are_reported(open_app: Any, tmp_path: Path) -> None:
     folder = tiny_library.write(tmp_path / "damaged", ("ties", "weight_averaging"))
     run = named(folder)[TIES]

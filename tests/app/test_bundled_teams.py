@@ -68,6 +68,7 @@ def test_a_benchmark_of_ones_own_has_no_switch(open_app: Any, library: Any) -> N
     assert benchmark_badge.TEAM_KEY not in at.session_state
 
 
+@pytest.mark.full
 def test_a_claim_shows_both_teams_with_their_own_numbers(open_app: Any) -> None:
     open_app("home", settings.BUNDLED_FOLDER)
     one = claim("lwptv_ties")
@@ -83,6 +84,7 @@ def test_a_claim_shows_both_teams_with_their_own_numbers(open_app: Any) -> None:
     assert "Gentle team: " in line.sentence.replace("\\", "")
 
 
+@pytest.mark.full
 def test_a_claim_that_the_other_team_does_not_measure_says_so(open_app: Any) -> None:
     open_app("home", settings.BUNDLED_FOLDER)
     ((_, comparison),) = paper_facts.compare_on_other_teams(claim("lwptv_adamerging_layers"))

@@ -68,6 +68,7 @@ def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) 
     assert named(go(at, "masks"), "run") == [run]
 
 
+@pytest.mark.full
 def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = go(open_app("scores", compared), "masks")
@@ -80,6 +81,7 @@ def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path)
     assert named(go(at, "masks"), "run") == [known[EMR].id]
 
 
+@pytest.mark.full
 def test_the_run_of_a_page_with_several_is_that_of_pages_with_one(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("scores", compared, runs=known[TIES].id[:8])
@@ -98,6 +100,7 @@ def test_a_page_says_that_it_cannot_show_the_chosen_run(open_app: Any, compared:
     assert shown(go(at, "scores"), "runs")[0] == known[EMR].id and charts(at)
 
 
+@pytest.mark.full
 def test_links_to_a_chosen_tensor_name_the_chosen_run(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
     at = go(open_app("masks", compared, run=run), "scores", tensor="visual.proj")
@@ -105,6 +108,7 @@ def test_links_to_a_chosen_tensor_name_the_chosen_run(open_app: Any, compared: P
     assert links and all(f"run={run}" in link.query_string for link in links if "tensor" in link.query_string)
 
 
+@pytest.mark.full
 def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("masks", compared)
@@ -162,6 +166,7 @@ def test_a_run_that_was_deleted_elsewhere_is_no_longer_available(
     assert not at.warning
 
 
+@pytest.mark.full
 def test_learning_opens_on_a_run_that_learned_unless_one_was_chosen(open_app: Any, learned: Path) -> None:
     at = open_app("masks", learned)
     assert shown(at, "run")[0] not in learned_runs.TITLES
@@ -206,7 +211,6 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield root
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", some_of(OPENED, "masks", "drift"))
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str

@@ -70,6 +70,7 @@ def check(at: AppTest, drawn: Mapping[str, RecordedChart]) -> None:
         assert opened[place][key].to_json() == drawn[key][0].draw().to_json(), key
 
 
+@pytest.mark.full
 def test_the_lines_draw_the_chart_at_the_page_s_settings(mergescope: ModuleType, notebook_place: Path) -> None:
     written = {"ratio": "0.4", "tensor_order": "kind of layer"}  # as the browser writes them after a slider is moved
     at = open_page("masks", {"run": runs(notebook_place)[LWPTV].id, **written})
@@ -78,12 +79,14 @@ def test_the_lines_draw_the_chart_at_the_page_s_settings(mergescope: ModuleType,
     check(at, drawn)
 
 
+@pytest.mark.full
 def test_the_lines_draw_the_two_runs_that_are_compared(mergescope: ModuleType, notebook_place: Path) -> None:
     a, b = (runs(notebook_place)[title].id for title in (TIES, LWPTV))
     at = open_page("compare", {"run": a, "run_b": b, "compare_view": "images"})
     check(at, redrawn(at))
 
 
+@pytest.mark.full
 def test_the_lines_and_the_link_keep_every_chosen_class(mergescope: ModuleType, open_app: Any) -> None:
     query = {"map": "t-SNE alone", "data_set": "UCI digits", "classes": ["four", "six"]}
     at = open_app("features", settings.BUNDLED_FOLDER, **query)

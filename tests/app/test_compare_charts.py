@@ -27,6 +27,7 @@ OF_EXPERTS = [name for name, shown in HEAT_MAPS.items() if shown.depends_on_expe
 SHOWN = [name for name in HEAT_MAPS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
+@pytest.mark.full
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
     """One after another on the same page, as somebody would look at them."""
     at = open_app("compare", compared, **link_to_both(compared), compare_view="charts")
@@ -65,6 +66,7 @@ LACKING = [
 ]
 
 
+@pytest.mark.full
 def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, TIES, CAT), compare_view="charts")
     for name, says in LACKING:

@@ -29,6 +29,7 @@ def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
     assert picker(at, "expert").value == "flags"
 
 
+@pytest.mark.full
 def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
     at = open_app(

@@ -52,6 +52,7 @@ def test_a_click_on_a_merge_opens_its_run(open_app: Any, mapped: Path) -> None:
     assert "Where in the network did the merge change what?" in words(at)
 
 
+@pytest.mark.full
 def test_a_newer_run_is_on_the_next_map(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

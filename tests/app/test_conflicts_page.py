@@ -58,6 +58,7 @@ def test_every_run_on_the_same_experts_shows_them(look: Any, counted: Path, titl
     assert "sign_layers" in chart_keys(at)
 
 
+@pytest.mark.full
 def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> None:
     at = open_app("conflicts", counted)
     assert picker(click(at, "sign_layers", "joint_h", LAYER), "tensor").value == LAYER
@@ -121,6 +122,7 @@ def test_a_run_that_is_not_here(look: Any, counted: Path) -> None:
     assert "does not have" in words(at)
 
 
+@pytest.mark.full
 def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
     open_app: Any, library: Path, asked: list[tuple[str, str]]
 ) -> None:

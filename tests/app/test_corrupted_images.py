@@ -69,6 +69,7 @@ def test_the_losses_are_those_that_are_stored(open_app: Any, measured: Any, doma
     assert interval in words(at) and "resamples" in words(at)
 
 
+@pytest.mark.full
 def test_the_averages_have_them_as_another_column(open_app: Any, measured: Any, library: Path) -> None:
     folder, stored = measured
     row = stored.table("domains").set_index(["over", "corruption", "severity"]).loc[("in domain", "all", "all")]

@@ -150,6 +150,7 @@ def test_a_configuration_and_a_wording_are_asked_for(open_app: Any, library: Pat
     assert not at.exception and not at.error and recognized(at).loc["kmnist", "Class names"] != names
 
 
+@pytest.mark.full
 def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -> None:
     at = chosen(open_app, library, mine, "features.npz")
     assert "features of one model" in at.error[0].value and not at.dataframe
@@ -223,6 +224,7 @@ def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return made, run.id
 
 
+@pytest.mark.full
 def test_runs_of_two_benchmarks_never_stand_side_by_side(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     run_id = two[1]
     at = open_app("models", library, models_view="data")

@@ -65,6 +65,7 @@ def open_view(open_app: Any, tmp_path: Path) -> Any:
     return opened
 
 
+@pytest.mark.full
 def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, LWPTV)
     assert not at.exception
@@ -100,6 +101,7 @@ def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> N
     assert not at.exception and "Tiles, fixed by the class token before block 1" in words(at)
 
 
+@pytest.mark.full
 def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, "Weight Averaging")
     assert not at.exception and charts(at) == 3

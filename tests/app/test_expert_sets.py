@@ -58,6 +58,7 @@ def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
     return at
 
 
+@pytest.mark.full
 def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, TIES, LWPTV)
     assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {FEW}
@@ -75,12 +76,14 @@ def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any
     assert marks(at)["Pretrained"] == few
 
 
+@pytest.mark.full
 def test_runs_of_the_same_experts_are_in_one_picture(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, TIES, LWPTV)
     assert set(marks(at)) >= {TIES_NAMED, LWPTV}
     assert "other experts" not in words(at) and SWITCH not in [button.label for button in at.button]
 
 
+@pytest.mark.full
 def test_the_default_after_a_merge_of_few_holds_one_set(open_app: Any, compared: Path) -> None:
     at = open_app("scores", compared)
     shown = {run.title: run for run in runs(compared).values() if run.title in marks(at)}
@@ -117,6 +120,7 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     assert "this chart depends only on these" in words(at)
 
 
+@pytest.mark.full
 def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, EMR)
     press(at, ADD)
@@ -129,6 +133,7 @@ def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> Non
     assert "One model per task: it can only be used if" in captions(at)[1] and "4 experts" in captions(at)[1]
 
 
+@pytest.mark.full
 def test_a_table_says_whose_tasks_its_averages_are_over(open_app: Any, compared: Path) -> None:
     open_app("scores", compared)
     stored = page_data.stored_runs()
@@ -148,6 +153,7 @@ def test_a_picture_of_two_sets_is_refused() -> None:
         draw("id_ood_scatter", table)
 
 
+@pytest.mark.full
 def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared, TIES, FEW))
     assert "They merge different experts" in read_warnings(at)

@@ -277,6 +277,7 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 # The lasso
 
 
+@pytest.mark.full
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted), map="PCA")
     ties = next(model for model in models(extracted) if model.run.title == "Ties")
@@ -333,6 +334,7 @@ def drawn_by(look: Any, extracted: Path, **query: str) -> tuple[str, list[dict[s
     return spec["layout"]["legend"]["title"]["text"], spec["data"]
 
 
+@pytest.mark.full
 def test_arrows_have_the_colors_of_the_map(look: Any, extracted: Path) -> None:
     assert drawn_by(look, extracted, map="arrows")[0] == "Answer"
     one_class = {"data_set": "Letters", "classes": "letters 1"}
@@ -367,6 +369,7 @@ def test_the_way_of_a_merge_is_played_by_the_browser(look: Any, extracted: Path)
     assert at.select_slider(key="path_step").value == "50%" and charts(at) == 1
 
 
+@pytest.mark.full
 def test_images_circled_along_the_merge_are_shown(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted), map="along the merge", path_step="17%")
     ties, path = runs(extracted)["Ties"], measured_path(extracted)

@@ -121,6 +121,7 @@ def test_own_experts_are_offered_a_fit_of_their_own(open_app: Any, library: Path
     assert list(map(int, sweep.axes[0].values)) == list_few(experts) and sweep.images == 64
 
 
+@pytest.mark.full
 def test_partners_offers_what_is_missing_and_draws_what_is_there(open_app: Any, library: Path) -> None:
     at = open_app("partners", library, **VIEW)
     assert not at.exception and not at.error and chart_keys(at) == []

@@ -77,6 +77,7 @@ def test_a_bad_glossary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     glossary.words.cache_clear()
 
 
+@pytest.mark.full
 def test_pages_explain_and_methods_lists_the_words(open_app: Callable[..., AppTest], library: Path) -> None:
     masks: Any = open_app("masks", library)
     shown = [element.value for kind in ("markdown", "caption") for element in masks.get(kind)]

@@ -86,6 +86,7 @@ def test_a_name_is_text_and_no_icon(open_app: Any, library: Path, tmp_path: Path
     assert at.query_params.get("run") is None and open_run(at, listed(at)[0]).query_params["run"] in (run.id, [run.id])
 
 
+@pytest.mark.full
 def test_names_that_differ_by_capitals_alone_say_what_they_merge(open_app: Any) -> None:
     at = open_app("home", settings.BUNDLED_FOLDER)
     shown = listed(at)

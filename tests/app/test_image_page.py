@@ -103,6 +103,7 @@ def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
     assert "more drift than 90% of the data set" in words(at)
 
 
+@pytest.mark.full
 def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     assert len(bench.asked) == 1
@@ -116,6 +117,7 @@ def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectPreviewProc
     assert chart_keys(at) == ["image_lens"]
 
 
+@pytest.mark.full
 def test_a_class_clicked_among_the_answers_is_marked_among_the_neighbors(show: Any) -> None:
     at = show(image=INSIDE)
     line = next(trace for trace in figures(at)[0]["data"] if str(trace.get("legendgroup")).startswith("class "))
@@ -127,6 +129,7 @@ def test_a_class_clicked_among_the_answers_is_marked_among_the_neighbors(show: A
     assert "Chosen class" not in words(at)
 
 
+@pytest.mark.full
 def test_one_block_or_one_head_is_shown(show: Any) -> None:
     at = show(image_view="where it looks", block="0")
     block = figures(at)[0]
@@ -143,6 +146,7 @@ def test_single_tokens_are_restored_on_request(show: Any) -> None:
     assert chart_keys(at) == ["image_restore", "image_restore_tokens"]
 
 
+@pytest.mark.full
 def test_the_pretrained_model_can_read_out_for_all(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     at.toggle(key="image_by_pretrained").set_value(True).run()
@@ -158,6 +162,7 @@ def test_another_reference_and_other_classes(show: Any, bench: DirectPreviewProc
     assert "the pretrained model" in words(at)
 
 
+@pytest.mark.full
 def test_without_a_run_the_expert_and_the_pretrained_model_stay(show: Any) -> None:
     at = show(image=INSIDE)
     at.multiselect(key="imaged").set_value([]).run()
@@ -182,6 +187,7 @@ def test_a_table_that_cannot_be_made_says_why(
 # Choosing
 
 
+@pytest.mark.full
 def test_the_link_names_the_image_and_the_pickers_follow(show: Any) -> None:
     at = show()
     assert at.selectbox(key="image_set").value == "letters"
@@ -192,6 +198,7 @@ def test_the_link_names_the_image_and_the_pickers_follow(show: Any) -> None:
     assert at.number_input(key="image_number").value == 0 and not at.exception
 
 
+@pytest.mark.full
 def test_next_stays_within_the_class_and_random_is_repeatable(show: Any, measured: Path) -> None:
     labels = Benchmark.load(measured).load_images("letters", "reporting")[1]
     at = show()
@@ -262,6 +269,7 @@ def test_an_own_picture_is_read_in_the_session_only(show: Any, bench: DirectPrev
     assert OUTSIDE in words(at).replace("\\", "")
 
 
+@pytest.mark.full
 def test_an_own_picture_of_another_benchmark_is_not_shown(show: Any, bench: DirectPreviewProcess) -> None:
     at = show()
     wider = np.zeros((24, 24, 3), np.uint8)

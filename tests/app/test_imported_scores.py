@@ -40,6 +40,7 @@ def give(run: Run, tmp_path: Path) -> None:
     store_scores(tmp_path / "store", run.id, parse_scores(TABLE, "elsewhere.csv"))
 
 
+@pytest.mark.full
 def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path, run: Run) -> None:
     for page, query in (("models", {"models_view": "runs", "selected_runs": run.id}), ("scores", {"runs": run.id})):
         at = open_app(page, library, **query)

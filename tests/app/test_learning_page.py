@@ -52,6 +52,7 @@ def test_every_view_draws_its_charts(look: Any, learned: Path, view: str) -> Non
     assert chart_keys(at) == expected
 
 
+@pytest.mark.full
 def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
     open_app: Any, learned: Path, tmp_path: Path
 ) -> None:
@@ -193,6 +194,7 @@ def run_of(folder: Path, *chain: str) -> str:
     )
 
 
+@pytest.mark.full
 def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
     learned, computed = (
         next(run.id for run in Store(libraries=(settings.LIBRARY_FOLDER,)).list_runs() if run.title == title)
@@ -279,6 +281,7 @@ def test_what_is_not_measured_is_offered(look: Any, learned: Path) -> None:
     assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
 
 
+@pytest.mark.full
 def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_sets_below(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -303,6 +306,7 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
 # Marks beside scores
 
 
+@pytest.mark.full
 def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_images_task(
     look: Any, learned: Path
 ) -> None:
@@ -337,6 +341,7 @@ def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
     assert any(title.endswith(" †") for title in titles) and any("(a module per task) ‡" in title for title in titles)
 
 
+@pytest.mark.full
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
     runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY_FOLDER,)).list_runs()}
     at = open_app("learning", settings.BUNDLED_FOLDER, run=runs["Surgery Merging"], learning_view="loss and gain")

@@ -105,6 +105,7 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     assert at.slider(key="ratio").value == 0.85
 
 
+@pytest.mark.full
 def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, lesson=KEY, step="9", progress="8", answers="2_40~9_1")
     assert at_step(at, 9) and "Look at the interval." in words(at)
@@ -156,6 +157,7 @@ def test_a_link_may_say_what_no_step_takes(open_app: Any, library: Path, did: st
         turn(at, BACK)
 
 
+@pytest.mark.full
 def test_the_browsers_back_turns_the_step_and_keeps_what_was_done(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_link_to_a_view_beside_a_lesson_shows_that_view(open_app: Any, library
     assert at.slider(key="ratio").value == 0.82 and "Done." in words(at)
 
 
+@pytest.mark.full
 def test_a_finished_lesson_shows_guesses_and_truths(open_app: Any, library: Path) -> None:
     at = open_app(
         "masks", library, lesson=KEY, step=str(STEPS), progress="vv", answers="2_40~3_2~4_2_0_1~5_10_20_30~6_0_3~9_0"
@@ -200,6 +203,7 @@ def test_a_lesson_that_is_not_here_and_a_step_that_is_not(open_app: Any, library
     assert not at.exception and at_step(at, STEPS)
 
 
+@pytest.mark.full
 def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

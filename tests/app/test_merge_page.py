@@ -39,6 +39,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
 
+@pytest.mark.full
 def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.37")
     press(at, "Run")

@@ -55,12 +55,14 @@ def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any
     assert f"run_b={best.id}" in link.proto.query_string
 
 
+@pytest.mark.full
 def test_references_are_of_the_merged_experts(open_app: Any, compared: Path) -> None:
     whole, few = (rows(result(open_app, compared, **query)) for query in ({"chain": "ties"}, FEW))
     assert whole["Pretrained"][0] != few["Pretrained"][0]
     assert list(few) == ["**This run**", "Pretrained", "Individual experts", "Trained on all tasks"]
 
 
+@pytest.mark.full
 def test_no_other_run_and_no_reference_are_said(open_app: Any, compared: Path, tmp_path: Path) -> None:
     assert NO_OTHER_RUN in words(result(open_app, compared, **FEW))
     folder = tmp_path / "bare"
@@ -95,6 +97,7 @@ def test_references_of_other_models_under_the_same_names_are_left_out(
     assert "Pretrained is not stored for these models and this benchmark." in words(at)
 
 
+@pytest.mark.full
 def test_the_result_opens_the_run_and_has_its_small_map(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain=PRUNED_CHAIN)
     names = [chart.proto.id.rpartition("_chart_")[2] or chart.proto.id for chart in at.get("plotly_chart")]
@@ -106,6 +109,7 @@ def test_the_result_opens_the_run_and_has_its_small_map(open_app: Any, compared:
     assert not at.exception and at.title[0].value == "Run" and at.query_params["run"] in (run, [run])
 
 
+@pytest.mark.full
 def test_the_result_says_what_differs_from_the_last_run(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain=SUM_CHAIN)
     assert "Against the last run" not in words(at)
@@ -133,6 +137,7 @@ def test_runs_of_other_experts_are_not_compared(open_app: Any, compared: Path) -
     assert not at.exception and "is done" in words(at) and "Against the last run" not in words(at)
 
 
+@pytest.mark.full
 def test_a_reload_shows_the_result_again_and_takes_no_run_in_hand(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain=SUM_CHAIN)
     ties, pruned = (runs(compared)[title].id for title in (TIES, LWPTV))

@@ -108,6 +108,7 @@ def test_a_link_to_no_method_says_so(look: Any, library: Path, link: str) -> Non
     assert titles(at)[0] == "Task Arithmetic"
 
 
+@pytest.mark.full
 def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
     at = open_app("methods", library, search="saliency", role="edit")
     assert [group.key for group in at.button_group if str(group.key).startswith("methods_")] == ["methods_edit"]

@@ -43,6 +43,7 @@ def test_the_line_of_a_preview_names_its_chain() -> None:
     assert provenance.provenance_line(chart).startswith("preview of Manual → TIES against Pretrained · n = 8 images")
 
 
+@pytest.mark.full
 def test_the_expert_to_give_a_layer_back_to_has_its_name(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def test_every_quantity_has_a_source() -> None:
     assert list(network_values.SOURCES) == list(QUANTITIES)
 
 
+@pytest.mark.full
 def test_a_click_on_the_map_chooses_the_tensor_for_all_pages(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared)
     assert outlined(at) == 0
@@ -51,6 +52,7 @@ def test_a_click_on_the_map_chooses_the_tensor_for_all_pages(open_app: Any, comp
         assert not at.exception and outlined(at) == 1
 
 
+@pytest.mark.full
 def test_a_click_on_a_block_or_a_layer_chooses_all_of_it_on_every_page(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared)
     (targets,) = (trace for trace in read_spec(at)["data"] if trace["name"] == "Choice")
@@ -74,6 +76,7 @@ def test_a_click_on_a_block_or_a_layer_chooses_all_of_it_on_every_page(open_app:
     assert at.selectbox(key="image_block").value == "1"
 
 
+@pytest.mark.full
 def test_the_map_follows_the_picker_of_what_is_put_back(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared, tensor=TENSOR)
     assert outlined(at) == 1 and scope_picker(at).value == "this tensor"
@@ -105,6 +108,7 @@ def test_the_map_follows_the_prune_ratio_and_the_painting(open_app: Any, compare
     assert not at.exception and outlined(at) == 1
 
 
+@pytest.mark.full
 def test_a_run_that_pruned_nothing_has_the_masks_of_the_ratio(open_app: Any, compared: Path) -> None:
     title = QUANTITIES["own_mask"].title
     at = open_app("masks", compared, run=runs(compared)[TIES].id, network_quantity=title)
@@ -127,6 +131,7 @@ def test_a_click_on_a_stream_chooses_the_expert(open_app: Any, compared: Path) -
     assert at.query_params["expert"] == "digits" and "tensor" not in at.query_params
 
 
+@pytest.mark.full
 def test_a_quantity_that_is_not_measured_is_offered_with_empty_boxes(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared, run=runs(compared)[LWPTV].id, network_quantity=QUANTITIES["first_order_out"].title)
     assert not at.exception and NOT_MEASURED in words(at)
@@ -135,6 +140,7 @@ def test_a_quantity_that_is_not_measured_is_offered_with_empty_boxes(open_app: A
     assert not at.exception and NOT_MEASURED not in words(at)
 
 
+@pytest.mark.full
 def test_the_numbers_are_those_of_the_tables(open_app: Any, compared: Path) -> None:
     open_app("masks", compared)
     known = runs(compared)
@@ -190,6 +196,7 @@ def test_a_map_that_cannot_be_read_leaves_the_page_and_says_why(
     assert not at.exception and "Not shown: flags" in words(at) and "saliency_matrix" in chart_keys(at)
 
 
+@pytest.mark.full
 def test_a_page_begins_with_its_own_quantity_unless_the_link_names_one(open_app: Any, compared: Path) -> None:
     at = open_app("masks", compared, run=runs(compared)[LWPTV].id)
     first = at.selectbox(key="network_quantity").value

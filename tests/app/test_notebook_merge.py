@@ -74,6 +74,7 @@ def test_names_of_experts_stay_text(mergescope: ModuleType, tiny_family: tiny.Fa
     assert "<img" not in html and "&lt;img" in html
 
 
+@pytest.mark.full
 def test_a_bar_is_drawn_if_it_is_asked_for_or_in_a_notebook(
     mergescope: ModuleType,
     tiny_family: tiny.Family,

@@ -68,6 +68,7 @@ def test_a_run_has_its_scores_its_recipe_and_its_tables(mergescope: ModuleType, 
     assert "nothing random" in html and "LwPTV" in html and "<td>n</td>" in html
 
 
+@pytest.mark.full
 def test_a_chart_of_a_run_is_the_one_of_its_page(mergescope: ModuleType, notebook_place: Path) -> None:
     run = mergescope.run(LWPTV)
     view = mergescope.view(f"masks?run={run.id}&ratio=0.5&shared_mask=false")
@@ -96,6 +97,7 @@ def test_a_chart_that_cannot_be_drawn_is_refused_in_a_sentence(
         mergescope.run(TIES).plot(chart, **settings)
 
 
+@pytest.mark.full
 def test_runs_in_a_list_are_those_of_the_address(mergescope: ModuleType, notebook_place: Path) -> None:
     run, other = mergescope.run(LWPTV), mergescope.run(TIES)
     listed = run.plot("id_ood_scatter", runs=[run.id, other.id]).to_json()
@@ -103,6 +105,7 @@ def test_runs_in_a_list_are_those_of_the_address(mergescope: ModuleType, noteboo
     assert listed != run.plot("id_ood_scatter").to_json()
 
 
+@pytest.mark.full
 def test_two_runs_are_compared_as_on_the_page(mergescope: ModuleType, notebook_place: Path) -> None:
     a, b = mergescope.run(TIES), mergescope.run(LWPTV)
     compared = mergescope.compare(a, LWPTV)

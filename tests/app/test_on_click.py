@@ -36,6 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.full
 def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path, made: list[str]) -> None:
     at = open_app("scores", library)
     assert not at.exception and len(at.get("plotly_chart")) > 1
@@ -55,6 +56,7 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     assert made == ["make_view"] and not at.get("bidi_component")
 
 
+@pytest.mark.full
 def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
     for change in ({f"below_{CHART}": [figure_files.CAPTION]}, {f"figure_{CHART}": False}, {f"figure_{CHART}": True}):
@@ -64,6 +66,7 @@ def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: 
     assert at.session_state[f"below_{CHART}"] == [figure_files.CAPTION]
 
 
+@pytest.mark.full
 def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -> None:
     at = press(open_app("scores", library), "Add to report")
     (kept,) = at.session_state["_report_keeper"].read_draft().views

@@ -124,6 +124,7 @@ def merge_page(open_app: Any, library: Path, team: ModelSet, chain: str = "ties"
     return at
 
 
+@pytest.mark.full
 def test_merge_offers_published_values_and_vocabularies_of_the_network(
     open_app: Any, library: Path, store: None, teams: Teams
 ) -> None:

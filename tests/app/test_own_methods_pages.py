@@ -51,6 +51,7 @@ def test_broken_ones_are_named_and_the_page_works(open_app: Any, library: Path, 
     assert not at.warning and "Repaired (own method)" in at.button_group(key="methods_merge").options
 
 
+@pytest.mark.full
 def test_a_merge_with_it(open_app: Any, library: Path, folder: Path) -> None:
     at = open_app("merge", library, chain="my_halves:share=0.25")
     assert not at.exception and at.slider[0].value == 0.25

@@ -163,6 +163,7 @@ def test_runs_are_packed_by_a_click(packed: PackedLibrary, monkeypatch: pytest.M
     forget()
 
 
+@pytest.mark.full
 def test_pack_beside_its_benchmark(packed: PackedLibrary, empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the benchmark is, its runs appear beside the own ones, and there is no second benchmark to choose."""
     open_pack_file(packed.pack, empty)
@@ -181,6 +182,7 @@ def test_pack_beside_its_benchmark(packed: PackedLibrary, empty: Path, monkeypat
         hidden.rename(library)
 
 
+@pytest.mark.full
 def test_a_shut_store_still_shows_packs_of_the_server(
     packed: PackedLibrary, empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
     assert charts(at) == 2
 
 
+@pytest.mark.full
 def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) -> None:
     folder = tiny_library.write(tmp_path / "library")  # its own, because it is changed
     run = next(run.id for run in Store(libraries=(folder / "runs",)).list_runs() if run.title == "Weight Averaging")

@@ -70,6 +70,7 @@ def link_to_merge(at: AppTest) -> dict[str, str]:
 # Gestures
 
 
+@pytest.mark.full
 def test_a_click_paints_a_cell_a_row_a_block_or_all(paint: Paint) -> None:
     at = paint()
     assert charts(at) == 3 and "painted_factors" not in at.query_params
@@ -162,6 +163,7 @@ def test_what_one_can_start_from(paint: Paint, library: Path) -> None:
     assert len(painting(at).strokes) == 6
 
 
+@pytest.mark.full
 def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
     at = paint(tensor_budget="30")
     assert at.number_input(key="tensor_budget").value == 30
@@ -189,6 +191,7 @@ def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> N
         assert (painting(at).factors == 1).all() and charts(at) == 3
 
 
+@pytest.mark.full
 def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.session.painting_state.STALE_SECONDS", 1000.0)  # seconds: a busy machine may be slow
     at = paint()
@@ -261,6 +264,7 @@ def test_two_sessions_do_not_disturb_each_other(paint: Paint) -> None:
     assert (rows(one.run()), rows(other)) == ({"digits": [TENSOR]}, {"flags": [TENSOR]})
 
 
+@pytest.mark.full
 def test_leaving_the_page_keeps_the_painting(paint: Paint) -> None:
     at = paint()
     click(at, CANVAS, "digits", TENSOR, "", "")
@@ -276,6 +280,7 @@ def test_leaving_the_page_keeps_the_painting(paint: Paint) -> None:
 # The run
 
 
+@pytest.mark.full
 def test_a_painted_lwptv_mask_scores_as_the_stored_run_to_the_image(
     paint: Paint, library: Path, tmp_path: Path
 ) -> None:

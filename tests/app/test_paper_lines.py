@@ -119,6 +119,7 @@ def test_what_is_not_shown_says_what_could_have_been() -> None:
     assert "would be shown" not in paper_line.line_in_words(one, replace(ours, low=math.nan, high=math.nan))
 
 
+@pytest.mark.full
 def test_a_claim_that_is_not_shown_says_what_was_tried(open_app: Any) -> None:
     open_app("home", settings.BUNDLED_FOLDER)
     claims = {claim.key: claim for claim in CLAIMS}
@@ -133,6 +134,7 @@ def test_a_claim_that_is_not_shown_says_what_was_tried(open_app: Any) -> None:
     assert tried_settings.tried_in_words(claims["lwptv_adamerging_layers"], Verdict.OTHER) == ""  # not tried
 
 
+@pytest.mark.full
 def test_what_the_stored_experts_show_too_is_not_credited_to_other_settings(open_app: Any) -> None:
     open_app("home", settings.BUNDLED_FOLDER)
     table = pd.read_csv(settings.BUNDLED_FOLDER / "gentle_claims.csv")
@@ -279,6 +281,7 @@ def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_a
     assert not paper_facts.may_be_source(own) and paper_facts.may_be_source(sweep)
 
 
+@pytest.mark.full
 def test_claims_about_other_runs_than_the_shown_ones_are_folded(look: Any, library: Path) -> None:
     stored = {run.title: run.id for run in Store(libraries=(library / "runs",)).list_runs()}
     for title, count in (("Task Arithmetic w/ LwPTV", 2), ("Weight Averaging", 0)):

@@ -108,6 +108,7 @@ def test_values_add_up_on_the_page(open_app: Any, measured: Path) -> None:
     assert added == total
 
 
+@pytest.mark.full
 def test_a_report_is_offered_and_followed(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("partners", library, partners_view=BEST)
     benchmark = Benchmark.load(library)
@@ -210,6 +211,7 @@ def test_cells_of_a_guess_are_named_as_on_pages(open_app: Any, library: Path) ->
     assert [column for _, column in names] == ["Handwritten digits", "Flags"]
 
 
+@pytest.mark.full
 def test_pairs_of_a_library_are_shown_before_all_subsets_are_measured(open_app: Any) -> None:
     at = open_app("partners", settings.BUNDLED_FOLDER, partners_chain="task_arithmetic_lwptv")
     assert not at.exception and chart_keys(at) == ["partner_losses"] and "93 of 256 subsets measured" in words(at)

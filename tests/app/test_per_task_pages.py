@@ -45,6 +45,7 @@ def said(at):
     return words(at).replace("\\", "")
 
 
+@pytest.mark.full
 def test_scores_mark_it_and_say_why(page):
     opened, ids = page
     at = opened("scores", runs=",".join(ids))
@@ -96,6 +97,7 @@ def test_the_result_of_merging_says_so(page):
     assert PER_TASK in said(at)
 
 
+@pytest.mark.full
 def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benchmark, tmp_path):
     store = Store(tmp_path / "store", libraries=())
     find_references(store, tiny_benchmark, context=Context(device="cpu"))

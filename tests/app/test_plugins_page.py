@@ -69,6 +69,7 @@ def test_the_matrix_draws_the_pairs_and_their_numbers(look: Any, library: Path) 
     assert tiny_library.NASTY not in words(at)  # its chain is a preset's, whose name is shown
 
 
+@pytest.mark.full
 def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path, submitted: list[Recipe]) -> None:
     at = open_app("scores", library, scores_view=MATRIX)
     said = words(at)
@@ -82,6 +83,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     assert all([name for name, _ in recipe.experts] == list(page_data.models()[1]) for recipe in submitted)
 
 
+@pytest.mark.full
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise MergingError("The disk is *full*.")
@@ -98,6 +100,7 @@ def sleeping(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
 
 
+@pytest.mark.full
 def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("scores", library, scores_view=ABLATIONS)
     monkeypatch.setattr(JobFiles, "start", sleeping)  # nothing gets done
@@ -110,6 +113,7 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "Not computed yet" in words(at)
 
 
+@pytest.mark.full
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, scores_view=MATRIX, edit="dare")
     assert not at.exception and not at.warning
@@ -152,6 +156,7 @@ def test_an_unknown_view_shows_the_runs(look: Any, library: Path) -> None:
     assert at.multiselect(key="compare").value
 
 
+@pytest.mark.full
 def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, library: Path, tmp_path: Path) -> None:
     benchmark = Benchmark.load(library)
     few = {name: benchmark.experts[name] for name in list(benchmark.experts)[:2]}
@@ -187,6 +192,7 @@ def test_the_ablations_show_ours_beside_the_papers(look: Any, library: Path) -> 
     assert "features_view=saliency+by+layer+kind" in door.proto.query_string and "runs=" in door.proto.query_string
 
 
+@pytest.mark.full
 def test_the_ablations_can_show_intervals_and_a_variant(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, scores_view=ABLATIONS, intervals="true", variant="nothing")
     assert not at.exception

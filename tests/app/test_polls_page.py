@@ -33,6 +33,7 @@ def chart(at: AppTest) -> str:
     return str(at.get("plotly_chart")[0].proto.spec)
 
 
+@pytest.mark.full
 def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> None:
     at = open_app("lessons", library)
     press(at, "Begin a class")

@@ -293,6 +293,7 @@ def test_stored_scores_are_not_looked_up_for_recipes_with_data_files(
     assert recipe.data_files.layer_inputs and previews.find_stored_change(recipe, request, None) is None and not opened
 
 
+@pytest.mark.full
 def test_a_point_of_a_sweep_answers_and_other_settings_are_previewed(
     open_app: Any, library: Path, bench: StandIn, tmp_path: Path
 ) -> None:

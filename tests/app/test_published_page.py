@@ -91,6 +91,7 @@ def test_a_server_that_may_not_download_shows_the_command(
     assert hub.requests == []
 
 
+@pytest.mark.full
 def test_cards_are_read_before_the_question(
     open_app: Any, library: Path, hub: LoopbackHub, commands: list[tuple[Any, ...]]
 ) -> None:

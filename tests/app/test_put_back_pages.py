@@ -88,6 +88,7 @@ def measurements_of(folder: Path, run_id: str) -> Any:
     )
 
 
+@pytest.mark.full
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
@@ -172,6 +173,7 @@ def test_a_map_that_is_being_measured_is_drawn(
     assert "So far, 6 tensors" in words(at)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"conflicts_view": "sign agreement"})])
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
@@ -190,6 +192,7 @@ def test_doors_lead_to_the_same_tensor(
     assert shown.segmented_control(key="drift_view").value == BACK and picked(shown) == TENSOR
 
 
+@pytest.mark.full
 def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     library = runs(mapped)
     run = library[tiny_library.NASTY]

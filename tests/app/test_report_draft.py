@@ -207,6 +207,7 @@ def test_only_who_has_the_address_sees_the_report_where_several_people_work(
             assert field(named, "report_title").value == "What I saw"
 
 
+@pytest.mark.full
 def test_another_report_is_begun_and_the_earlier_one_opened(open_app: Any, library: Path, first: AppTest) -> None:
     old = token(first)
     press(first, "New report")
@@ -249,6 +250,7 @@ def through_json(value: Any) -> Any:
     return json.loads(json.dumps(value, allow_nan=False))
 
 
+@pytest.mark.full
 def test_the_table_of_every_chart_comes_back_as_it_was() -> None:
     for chart in all_charts():
         table = getattr(viz_tables, chart.key)(5)

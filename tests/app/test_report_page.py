@@ -57,6 +57,7 @@ def test_an_empty_report_says_where_charts_are(open_app: Any, library: Any) -> N
     assert not at.get("download_button")
 
 
+@pytest.mark.full
 def test_views_are_kept_moved_titled_and_removed(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
     assert not at.exception and not at.error
@@ -83,6 +84,7 @@ def test_views_are_kept_moved_titled_and_removed(open_app: Any, library: Any) ->
     assert (made.title, made.views[0].note) == ("What I saw", "Look at <b>this</b>.")
 
 
+@pytest.mark.full
 def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
     at = open_app("scores", library)
     button(at, ADD).click().run()
@@ -93,6 +95,7 @@ def test_a_view_is_looked_at_on_the_page(open_app: Any, library: Any) -> None:
     assert not at.exception and charts(at) == 1
 
 
+@pytest.mark.full
 def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     at = open_app("masks", library)
     assert [found.label for found in find_buttons(at, ADD, IN)] == [ADD, ADD]
@@ -107,6 +110,7 @@ def test_the_button_knows_the_very_view(open_app: Any, library: Any) -> None:
     assert [kept.view.place.count("ratio=0.31") for kept in draft(at).views] == [0]
 
 
+@pytest.mark.full
 def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any) -> None:
     at = open_app("report", library)
     runs = {run.title: run for run in Store(libraries=(library / "runs",)).list_runs()}
@@ -126,6 +130,7 @@ def test_what_belongs_to_a_run_is_added_by_one_click(open_app: Any, library: Any
     assert [found.label for found in find_buttons(at, ADD, IN)] == [IN, IN]  # as the page shows them
 
 
+@pytest.mark.full
 def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
     scatter, _, masks = (kept.view for kept in draft(at).views)
@@ -145,6 +150,7 @@ def test_what_a_view_tells(open_app: Any, library: Any) -> None:
     assert str(library) not in source.recipe and "pretrained: pretrained.safetensors" in source.recipe
 
 
+@pytest.mark.full
 def test_the_file_holds_what_was_chosen(open_app: Any, library: Any) -> None:
     at = with_three(open_app, library)
     made, private = draft(at).report(report_sources.program_versions()), report_sources.private_words()

@@ -36,6 +36,7 @@ def test_the_picture_marks_accuracy_to_the_right_and_up() -> None:
     assert run_rows.draw_plane(replace(AT_HALF, out_of_domain=float("nan")), AT_HALF) is None
 
 
+@pytest.mark.full
 def test_methods_experts_and_protocols_filter_the_list(open_app: Any) -> None:
     at = open_app("models", settings.BUNDLED_FOLDER, models_view="runs")
     every = table(at)
@@ -55,6 +56,7 @@ def test_methods_experts_and_protocols_filter_the_list(open_app: Any) -> None:
     assert set(table(at)["title"]) < set(every["title"])
 
 
+@pytest.mark.full
 def test_a_chosen_run_that_a_filter_hides_stays_chosen(open_app: Any) -> None:
     at = open_app("models", settings.BUNDLED_FOLDER, models_view="runs")
     chosen = table(at)["id"][0]

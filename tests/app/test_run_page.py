@@ -75,6 +75,7 @@ def test_how_far_weights_moved_leads_to_the_map_that_shows_it(look: Any, compare
     assert at.selectbox(key="network_quantity").value == "Distance from the pretrained weights"
 
 
+@pytest.mark.full
 def test_the_map_comes_first_when_the_page_is_presented(open_app: Any, compared: Path) -> None:
     at = open_app("run", compared, run=runs(compared)["Ties"].id)
     at.toggle(key="presentation").set_value(True).run()

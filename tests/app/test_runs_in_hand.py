@@ -58,6 +58,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return state
 
 
+@pytest.mark.full
 def test_a_run_goes_along_with_one_tensor_over_the_pages_and_back(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES]
     at = open_app("masks", compared, run=run.id, tensor=TENSOR)
@@ -98,6 +99,7 @@ def test_a_picker_of_several_runs_keeps_those_that_the_page_cannot_show(open_app
     assert in_hand(at) == [ties, lwptv, emr]
 
 
+@pytest.mark.full
 def test_names_in_the_sidebar_open_the_page_of_the_run(open_app: Any, compared: Path) -> None:
     ties, lwptv, emr = (runs(compared)[title].id for title in (TIES, LWPTV, EMR))
     at = open_app("methods", compared, runs=f"{ties},{lwptv}", pinned=emr)
@@ -107,6 +109,7 @@ def test_names_in_the_sidebar_open_the_page_of_the_run(open_app: Any, compared: 
     assert in_hand(at) == [lwptv, ties] and shown(at, "run") == [lwptv]
 
 
+@pytest.mark.full
 def test_change_takes_another_run_in_hand(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("scores", compared)
@@ -143,6 +146,7 @@ def test_a_run_of_ones_own_that_equals_one_of_the_library_is_the_same_run(
 # Pins and colors
 
 
+@pytest.mark.full
 def test_a_pinned_run_keeps_its_color_in_all_charts_when_another_is_hidden(open_app: Any, compared: Path) -> None:
     ties, lwptv = (runs(compared)[title] for title in (TIES, LWPTV))
     at = open_app("scores", compared, runs=f"{lwptv.id},{ties.id}", pinned=f"{lwptv.id},,{ties.id}")
@@ -189,6 +193,7 @@ def test_compare_draws_a_pinned_run_in_its_color(open_app: Any, compared: Path) 
     assert STYLES["2"].color in edges["A"] and STYLES["1"].color in edges["B"]
 
 
+@pytest.mark.full
 def test_buttons_pin_and_unpin(open_app: Any, compared: Path) -> None:
     ties = runs(compared)[TIES].id
     at = open_app("masks", compared, run=ties)
@@ -297,6 +302,7 @@ def test_the_chosen_tensor_and_expert_are_framed_where_they_are_drawn(open_app: 
     assert not frames(open_app("scores", compared), "task_accuracy")
 
 
+@pytest.mark.full
 def test_an_expert_clicked_on_the_scores_is_chosen_if_there_is_one(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
     at = click(open_app("scores", compared, runs=run), "task_accuracy", run, "digits")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from compared_runs import link_to_both
 from page_harness import click, picker, words
 
@@ -25,6 +26,7 @@ def test_a_tensor_stays_chosen_from_page_to_page(open_app: Any, compared: Path) 
         assert "Chosen tensor" not in words(at)  # the map of the network shows it on each of these pages
 
 
+@pytest.mark.full
 def test_a_page_that_cannot_show_the_selection_says_so(open_app: Any, compared: Path) -> None:
     assert "Chosen expert" not in words(open_app("scores", compared, expert="digits"))  # which frames its task
     at = open_app("methods", compared, tensor="visual.<b>proj</b>", expert="digits")
@@ -35,6 +37,7 @@ def test_a_page_that_cannot_show_the_selection_says_so(open_app: Any, compared: 
     assert "tensor" not in at.query_params
 
 
+@pytest.mark.full
 def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> None:
     at = open_app("conflicts", compared, tensor="visual.ln_post.weight")
     assert picker(at, "tensor").value is None
@@ -43,6 +46,7 @@ def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> No
     assert picker(at, "tensor").value == "visual.ln_post.weight"
 
 
+@pytest.mark.full
 def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **link_to_both(compared), compare_view="images", right_runs="both right")
     button = next(button for button in at.button if button.label == "Choose")

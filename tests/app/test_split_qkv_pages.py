@@ -40,6 +40,7 @@ def folder(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield copy
 
 
+@pytest.mark.full
 def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) -> None:
     run = runs(folder)[MASKED]
     at = open_app("masks", folder, run=run.id)
@@ -58,6 +59,7 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     assert at.query_params["painted_factors"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
 
 
+@pytest.mark.full
 def test_a_chosen_third_is_its_tensor_on_other_pages_and_back(open_app: Any, folder: Path) -> None:
     both = runs(folder)
     at = open_app("masks", folder, run=both[LWPTV].id, tensor=KEY)

@@ -14,15 +14,24 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import streamlit as st
 from app_server import serve
+from page_harness import forget, open_page
 from streamlit import config
 from streamlit.web import skills
 
-from app import main, startup
+from app import layout, main, startup
 from app import serve as server
+from app.page_queue import PAGE_QUEUE
+from app.reading import page_data
+from app.reading.papers import paper_facts
+from app.widgets import fit_report
 from merging.base import modes
+from merging.base.errors import MergingError
 from merging.images.benchmarks import resampled_tasks
 from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.inspection import fit_check
+from merging.recipes.papers.claims import CLAIMS
 
 
 @pytest.mark.parametrize("name", startup.SLOW_MODULES)
@@ -66,8 +75,105 @@ def test_after_the_first_page_comes_what_later_ones_need(mode: str, monkeypatch:
     for name in ("load_modules", "draw_resamples"):
         monkeypatch.setattr(startup, name, lambda name=name: done.append(name))
     monkeypatch.setenv(modes.MODE_VARIABLE, mode)
-    startup.prepare_pages(SimpleNamespace(keep_ready=lambda: done.append("spare process")))
-    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples"]
+    spare = SimpleNamespace(keep_ready=lambda: done.append("spare process"))
+    startup.prepare_pages(spare, lambda _is_ending: done.append("pages"))
+    assert done == ["load_modules", *(["spare process"] if not mode else []), "draw_resamples", "pages"]
+
+
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What is computed ahead; the first claim fails."""
+    computed = list[object]()
+
+    def fail_once(claim: object) -> None:
+        computed.append(claim)
+        if claim is CLAIMS[0]:
+            raise MergingError("its run is missing")
+
+    monkeypatch.setattr(layout, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(paper_facts, "compare_claim", fail_once)
+    monkeypatch.setattr(fit_report, "check_models", lambda pretrained, experts: computed.append((pretrained, experts)))
+    return computed
+
+
+def test_what_pages_show_first_is_computed_ahead_while_no_page_is_drawn(ahead: list[object]) -> None:
+    with PAGE_QUEUE.wait_for_turn():
+        thread = threading.Thread(target=layout.read_ahead, args=(lambda: False,))
+        thread.start()
+        time.sleep(0.7)
+        assert not ahead
+    time.sleep(0.2)
+    assert not ahead  # a browser fetches the files of the page
+    thread.join(20)
+    models = page_data.benchmark_models()
+    assert ahead == [(models.pretrained, dict(models.experts)), *CLAIMS]
+
+
+def test_a_user_s_models_are_not_read_ahead(
+    ahead: list[object], library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(library))
+    layout.read_ahead(lambda: False)
+    assert not ahead
+
+
+def test_nothing_more_is_computed_when_the_server_ends(ahead: list[object]) -> None:
+    states = iter([False] * 20 + [True])
+    layout.read_ahead(lambda: next(states) or len(ahead) == 2)
+    assert len(ahead) == 2
+
+
+def test_a_server_waits_at_its_end_for_what_it_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), list[str]()
+    monkeypatch.setattr(startup, "is_ending", threading.Event())
+    monkeypatch.setattr(startup, "load_modules", lambda: (begun.set(), go_on.wait(20), done.append("modules")))
+    spare = SimpleNamespace(keep_ready=lambda: done.append("spare process"))
+    ahead = (spare, lambda _is_ending: done.append("pages"))
+    threading.Thread(target=startup.prepare_pages, args=ahead, name=startup.BACKGROUND).start()
+    assert begun.wait(20)
+    threading.Timer(0.3, go_on.set).start()
+    startup.end_preparing()
+    assert done == ["modules"]
+
+
+def test_after_an_error_of_the_program_no_runs_stay(ahead: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_and_fail(claim: object) -> None:
+        page_data.stored_runs()
+        raise KeyError(claim)
+
+    before = set(st.session_state)
+    monkeypatch.setattr(paper_facts, "compare_claim", read_and_fail)
+    with pytest.raises(KeyError):
+        layout.read_ahead(lambda: False)
+    assert set(st.session_state) <= before
+
+
+def test_what_is_computed_ahead_says_nothing_and_pages_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget()
+    warnings, before = list[str](), set(st.session_state)
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: warnings.append(record.getMessage()))
+    monkeypatch.setattr(startup, "load_modules", lambda: None)
+    monkeypatch.setattr(layout, "QUIET_SECONDS", 0.0)
+    startup.context_log.addHandler(handler)
+    ahead = (SimpleNamespace(keep_ready=lambda: None), layout.read_ahead)
+    try:
+        thread = threading.Thread(target=startup.prepare_pages, args=ahead, name=startup.BACKGROUND)
+        thread.start()
+        thread.join(120)
+        assert not thread.is_alive() and warnings == []
+        assert set(st.session_state) <= before
+    finally:
+        startup.context_log.removeHandler(handler)
+    monkeypatch.setattr(paper_facts, "FACTS", {})  # nothing can be computed any more
+    monkeypatch.setattr(fit_check, "check_fit", None)
+    assert [claim for claim in CLAIMS if claim.fact and paper_facts.compare_claim(claim)]
+    try:
+        assert not open_page("merge", {}).exception
+    finally:
+        page_data.job_queue().close()
+        forget()
+    assert not any(paper_facts.compare_claim(claim) for claim in CLAIMS)
 
 
 def test_resamples_are_drawn_for_the_pages_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,16 +225,16 @@ def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytes
     spec.loader.exec_module(fresh)
     monkeypatch.setattr(fresh, "_freeze", lambda: None)
     monkeypatch.setattr(fresh, "DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(fresh, "prepare_pages", begun.append)
+    monkeypatch.setattr(fresh, "prepare_pages", lambda *given: begun.append((*given, threading.current_thread().name)))
     monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
-    warm_up = fresh.warm_up
+    warm_up, read_ahead = fresh.warm_up, list
 
     def fail() -> object:
         raise OSError("no store")
 
     with pytest.raises(OSError, match="no store"):
-        warm_up(fail)
-    warm_up(lambda: "first")
-    warm_up(lambda: "second")
+        warm_up(fail, read_ahead)
+    warm_up(lambda: "first", read_ahead)
+    warm_up(lambda: "second", read_ahead)
     time.sleep(0.3)
-    assert begun == ["first"]
+    assert begun == [("first", read_ahead, startup.BACKGROUND)]

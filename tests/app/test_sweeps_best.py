@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import odd_experts
+import pytest
 from page_harness import words
 from swept_library import means_of, picker, run_library_sweep
 
@@ -17,6 +18,7 @@ from merging.study.sweeps import sweep_storage
 from merging.study.sweeps.sweep import Axis, Sweep
 
 
+@pytest.mark.full
 def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
@@ -46,6 +48,7 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert picker(at, "chosen_point").value == best
 
 
+@pytest.mark.full
 def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
@@ -59,6 +62,7 @@ def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) 
     assert " is best " not in words(at)
 
 
+@pytest.mark.full
 def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:
     one, other = (
         run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(axis,))

@@ -123,6 +123,7 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     assert all("sampled with seed 0" in spec and "on CPU" in spec for spec in specs)
 
 
+@pytest.mark.full
 def test_a_partial_sweep_can_be_looked_at_and_resumed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +139,7 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(
     assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
+@pytest.mark.full
 def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store", compute=1)
     at = open_app("sweeps", library, sweep=found.id)
@@ -151,6 +153,7 @@ def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: 
     assert "point" not in at.query_params
 
 
+@pytest.mark.full
 def test_the_tray_shows_another_sweep_on_the_page_itself(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +197,7 @@ def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Pa
     assert len(digests) == 2 + len(benchmark.experts) and "pretrained, sha-256" in digests
 
 
+@pytest.mark.full
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
@@ -209,6 +213,7 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
     assert [job.title for job in jobs] == ["TIES (density 0.1)"]
 
 
+@pytest.mark.full
 def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
     axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in ("alpha", "beta"))
     found = run_library_sweep(
@@ -267,6 +272,7 @@ def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Pa
     assert "the reported accuracy is too optimistic" in at.warning[0].value
 
 
+@pytest.mark.full
 def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
@@ -280,6 +286,7 @@ def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: 
     assert at.query_params["sweep"] == ["new"] or at.query_params["sweep"] == "new"
 
 
+@pytest.mark.full
 def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, library: Path, tmp_path: Path) -> None:
     older, newer = (
         run_library_sweep(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
@@ -317,6 +324,7 @@ def test_without_a_benchmark_the_page_says_so(open_app: Any, tmp_path: Path) -> 
     assert "There is no benchmark here" in at.error[0].value
 
 
+@pytest.mark.full
 def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = run_library_sweep(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
@@ -327,6 +335,7 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
+@pytest.mark.full
 def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_without_optuna_the_page_names_the_extra(open_app: Any, library: Path, m
     assert "Tuning needs optuna" in at.error[0].value and not at.exception
 
 
+@pytest.mark.full
 def test_a_whole_tuning(open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = tune_library(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=made.id)
@@ -97,6 +98,7 @@ def test_a_whole_tuning(open_app: Any, library: Path, tmp_path: Path, monkeypatc
     assert len(submitted) == 1 and submitted[0].merge.key == "task_arithmetic"
 
 
+@pytest.mark.full
 def test_a_front(open_app: Any, library: Path, tmp_path: Path) -> None:
     made = tune_library(library, tmp_path / "store", objectives=("in", "out", "worst"))
     at = open_app("sweeps", library, sweep=made.id)

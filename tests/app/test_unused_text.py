@@ -83,7 +83,8 @@ def on_command_line(line: str, store: Store, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("counted", [pytest.param(False, marks=pytest.mark.full), True], ids=["by hand", "preset"])
+@pytest.mark.full
+@pytest.mark.parametrize("counted", [False, True], ids=["by hand", "preset"])
 def test_three_ways_in_give_the_same_bytes(
     counted: bool, open_app: Any, carrying: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,7 +134,7 @@ def main() -> None:
         module.sync = lambda path: None  # it takes the disk's time, not the processor's
     with tempfile.TemporaryDirectory() as temporary:
         os.environ["MERGESCOPE_STORE"] = temporary
-        startup.warm_up = lambda _spare: None
+        startup.warm_up = lambda *_ahead: None
         startup.load_modules()
         benchmark, store = Benchmark.load(), Store(Path(temporary))
         watch()

@@ -150,6 +150,7 @@ def test_changes_from_the_stored_experts_are_paired():
         assert row["low"] < row["difference"] < row["high"]
 
 
+@pytest.mark.full
 def test_another_seed_has_no_check(tmp_path):
     command = [sys.executable, settings.BUNDLED_FOLDER / "make.py", "--seed", "1", "--stage", "check"]
     folders = ["--out", tmp_path, "--work", tmp_path / "work"]

@@ -71,6 +71,7 @@ def test_it_shares_images_heads_and_the_pretrained_model(gentle: Benchmark) -> N
     assert gentle.open_pretrained().digest == first.open_pretrained().digest
 
 
+@pytest.mark.full
 def test_its_task_vectors_are_about_half_as_long(gentle: Benchmark) -> None:
     ratios = [
         relative_norm(gentle.experts[key], gentle.pretrained) / relative_norm(expert, "bundled:pretrained")
@@ -156,6 +157,7 @@ def test_the_library_has_each_run_that_a_claim_about_accuracies_compares() -> No
     assert compared - library.LEARNING <= set(library.GENTLE_RUNS)
 
 
+@pytest.mark.full
 def test_the_readme_has_both_tables(gentle: Benchmark, store: Store, tmp_path: Path) -> None:
     benchmarks, stores = [Benchmark.load(), gentle], [Store(tmp_path / "none"), store]
     stored = [tables.StoredScores(*pair) for pair in zip(stores, benchmarks, strict=True)]

@@ -125,6 +125,7 @@ def test_the_smallest_of_equally_good_scalings_is_chosen():
     assert scalings.best_scaling({0.1: 5, 0.2: 9, 0.3: 9, 0.4: 7}) == 0.2
 
 
+@pytest.mark.full
 def test_counts_at_published_scalings_are_those_of_the_library(store, benchmark, tried):
     """The library's runs and the table come from two ways to merge and evaluate."""
     compared = 0

@@ -24,6 +24,7 @@ def pages() -> list[str]:
     return ["" if name == "home" else name for name in names]
 
 
+DAILY = ("", "merge", "scores", "mix")  # the pages that most people see, in the tests of every day
 # What a page shows only where its address says so.
 VIEWS = (
     "masks?painting=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?models_view=runs",
@@ -56,7 +57,9 @@ def drawn(walker: App, path: str) -> App:
     return walker.charted() if charts.count() else walker
 
 
-@pytest.mark.parametrize("path", [*pages(), *(pytest.param(view, marks=pytest.mark.full) for view in VIEWS)])
+@pytest.mark.parametrize(
+    "path", [*DAILY, *(pytest.param(path, marks=pytest.mark.full) for path in (*pages(), *VIEWS) if path not in DAILY)]
+)
 def test_page_breaks_no_rule(walker: App, excuses: set[str], path: str) -> None:
     ours, theirs = axe.violations(drawn(walker, path).page)
     excuses |= theirs
@@ -71,6 +74,7 @@ def test_page_is_walked_by_tab(walker: App, path: str) -> None:
     assert [stop for stop in stops if not stop.name or stop.line < contrast.FOCUS] == []
 
 
+@pytest.mark.full
 def test_listed_faults_of_streamlit_still_occur(excuses: set[str]) -> None:
     """Fails once Streamlit mends one of them; it needs the pages above to have run."""
     listed = {f"{rule} {selector}" for rule, selectors in axe.STREAMLIT.items() for selector in selectors}

@@ -30,6 +30,7 @@ def test_the_code_follows_the_slider_and_is_copied(app: App, lwptv_run: str) -> 
     assert second.startswith('view = mergescope.view("masks?') and f"run={lwptv_run}" in second and "=0.51" in second
 
 
+@pytest.mark.full
 def test_the_buttons_under_a_chart_stand_in_one_line_at_900_px(app: App, lwptv_run: str) -> None:
     app.page.set_viewport_size({"width": 900, "height": 1000})
     app.open(f"/masks?run={lwptv_run}").charted()

@@ -153,7 +153,11 @@ def test_b_blanks_a_presented_screen(app: App) -> None:
     app.open("/scores?presentation=true").charted()
     dark = "() => document.documentElement.hasAttribute('data-blank')"
     assert not app.page.evaluate(dark)
-    app.page.keyboard.press("b")
+    for _ in range(40):  # until the page listens to keys, a little after its chart is drawn
+        app.page.keyboard.press("b")
+        if app.page.evaluate(dark):
+            break
+        app.page.wait_for_timeout(250)
     assert app.page.evaluate(dark)
     app.page.keyboard.press("b")
     assert not app.page.evaluate(dark)

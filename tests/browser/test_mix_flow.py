@@ -104,6 +104,7 @@ def test_a_link_out_of_bounds_is_clamped_and_says_so(app: App) -> None:
     app.wait_for_address("desk=ties%3Adensity%3D1%3Bexperts%3Acircles%3D-0.5%3Bmute%3As.b1")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("script", "sentence"),
     [
@@ -121,6 +122,7 @@ def test_a_browser_that_cannot_compute_keeps_the_desk(failing: App, script: str,
     failing.wait_for_address("/merge?chain=lwptv%3Bties%3Adensity%3D0.5")
 
 
+@pytest.mark.full
 def test_a_download_that_is_cut_off_can_be_tried_again(failing: App) -> None:
     failing.page.route("**/weights_2*", lambda route: route.abort())
     desk = open_desk(failing)
@@ -133,6 +135,7 @@ def test_a_download_that_is_cut_off_can_be_tried_again(failing: App) -> None:
     assert desk.get_by_role("slider", name="circles").input_value() == "0.5"
 
 
+@pytest.mark.full
 def test_a_tab_in_the_background_waits(app: App) -> None:
     desk = open_desk(app)
     await_answers(desk)
@@ -170,6 +173,7 @@ def test_the_keyboard_reaches_every_control(app: App) -> None:
     assert [name for name in expected if name not in names] == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shape", [(40, 57), (131, 64), (16, 16), (9, 12), (16, 50)])
 def test_an_own_picture_is_resized_as_the_engine_does(app: App, shape: tuple[int, int]) -> None:
     pixels = np.random.default_rng(sum(shape)).integers(0, 256, (*shape, 3), dtype=np.uint8)
@@ -187,6 +191,7 @@ def test_an_own_picture_is_resized_as_the_engine_does(app: App, shape: tuple[int
     assert np.abs(np.reshape(read, (16, 16, 3)) - expected).max() <= 2  # versions of PIL filter in another order
 
 
+@pytest.mark.full
 def test_a_picture_waits_for_the_models_and_a_bad_one_is_refused(app: App) -> None:
     file = io.BytesIO()
     Image.new("RGB", (20, 20), "red").save(file, "PNG")
@@ -207,6 +212,7 @@ def test_a_picture_waits_for_the_models_and_a_bad_one_is_refused(app: App) -> No
     expect(desk.get_by_role("alert")).to_be_hidden()
 
 
+@pytest.mark.full
 def test_what_is_mute_does_not_play_even_alone(app: App) -> None:
     desk = open_desk(app, "task_arithmetic;mute:e.circles;solo:e.circles")
     await_answers(desk)
@@ -245,6 +251,7 @@ def write_static(library: Path, folder: Path, *options: str) -> subprocess.Compl
     return subprocess.run(command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_a_static_desk_opens_from_disk_without_a_network(
     app: App, chromium: Browser, library: Path, tmp_path: Path
 ) -> None:
@@ -273,6 +280,7 @@ def test_a_static_desk_opens_from_disk_without_a_network(
     context.close()
 
 
+@pytest.mark.full
 def test_a_static_desk_with_a_missing_file_says_so(chromium: Browser, library: Path, tmp_path: Path) -> None:
     assert write_static(library, tmp_path).returncode == 0
     (tmp_path / "site" / "weights_2.safetensors.gz.data.js").unlink()

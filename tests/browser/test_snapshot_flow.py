@@ -67,6 +67,7 @@ def tab_to(page: Page, selector: str) -> None:
     pytest.fail(f"Tab does not reach {selector}")
 
 
+@pytest.mark.full
 def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path) -> None:
     page = offline
     page.goto((snapshot / "index.html").as_uri())

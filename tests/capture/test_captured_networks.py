@@ -43,6 +43,7 @@ def test_lot_with_one_expert_gives_that_experts_outputs(kind: str) -> None:
     torch.testing.assert_close(outputs(base, given), before, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("merge,edits", [("lot", ()), ("regmean", ()), ("task_arithmetic", ("cat",))])
 @pytest.mark.parametrize("kind", ["t5", "gpt2"])
 def test_a_file_of_rows_gives_what_the_rows_give(kind: str, merge: str, edits: tuple[str, ...], tmp_path: Path) -> None:
@@ -110,6 +111,7 @@ def test_gradients_go_by_the_names_in_their_experts_file() -> None:
     torch.testing.assert_close(merged.state_dict[name][seen], want[seen], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.full
 def test_convolutions_of_resnet_follow_their_inputs() -> None:
     def made(seed: int) -> nn.Module:
         peers.open_clip()  # it imports torchvision beside a torch of other wheels

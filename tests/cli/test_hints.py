@@ -105,6 +105,7 @@ def texts(path: Path):
             yield node.value
 
 
+@pytest.mark.full
 def test_base_is_advised_with_the_command_that_has_it():
     """`run --base` is a folder of files and `convert --base` a model; other commands have no such option."""
     commands = ROOT / "merging" / "cli" / "commands"

@@ -61,6 +61,7 @@ def test_methods_lists_own_ones_and_names_broken_ones(command):
     assert listed["own_mean"] == str(folder / "mean.py") and listed["ties"] == ""
 
 
+@pytest.mark.full
 def test_a_merge_with_an_own_method(command, tiny_folder, tmp_path):
     call, folder = command
     (folder / "mean.py").write_text(OWN)
@@ -72,6 +73,7 @@ def test_a_merge_with_an_own_method(command, tiny_folder, tmp_path):
     assert refused.returncode == 2 and "own_mean has no parameter 'scalling'" in refused.stderr
 
 
+@pytest.mark.full
 def test_check_prints_every_sentence(command, tmp_path):
     call, _ = command
     file = tmp_path / "mean.py"  # in no folder
@@ -114,6 +116,7 @@ def test_check_refuses_what_is_no_method(tmp_path, capsys):
     assert "none.py: it cannot be read: No such file" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_check_refuses_unknown_checks(command, tmp_path):
     call, _ = command
     (tmp_path / "mean.py").write_text(OWN)

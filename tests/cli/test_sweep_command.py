@@ -70,6 +70,7 @@ def test_a_requirement_is_checked_before_anything_is_computed(call: Callable[...
     assert "neither in, out nor a task" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_subsets_of_a_team(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
@@ -130,6 +131,7 @@ def test_options_that_would_be_ignored_are_refused(
     assert remedy in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_bundled_subsets_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(sweep_session, "run_sweep", lambda *_, **__: pytest.fail("nothing may be computed"))

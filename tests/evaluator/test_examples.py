@@ -46,6 +46,7 @@ def moved(model, seed: int):
     return model
 
 
+@pytest.mark.full
 def test_classifiers_are_measured_with_their_own_heads(tmp_path: Path, monkeypatch, capsys) -> None:
     t = peers.transformers()
     torch.manual_seed(0)

@@ -175,6 +175,7 @@ def test_inspect(run, tmp_path, capsys):
     assert "it is a web page" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_export_and_run_and_merge_write_the_same(tiny_benchmark, tiny_folder, tmp_path, capsys):
     experts = dict(list(tiny_benchmark.experts.items())[:2])
     arguments = ["--pretrained", tiny_benchmark.pretrained, *(f"--expert={n}={p}" for n, p in experts.items())]
@@ -195,6 +196,7 @@ def test_export_and_run_and_merge_write_the_same(tiny_benchmark, tiny_folder, tm
     assert "There is no run" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_a_run_of_which_tables_are_kept_is_computed_again(run, tmp_path, capsys, tiny_folder, monkeypatch):
     library = tmp_path / "bench"
     shutil.copytree(tiny_folder, library)

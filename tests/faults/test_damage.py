@@ -125,6 +125,7 @@ def test_damage_is_not_sealed_into_a_copy(store: Store, filled: Run) -> None:
     assert [damage.name for damage in store.damaged.list_damage()] == [filled.id]
 
 
+@pytest.mark.full
 def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
     parts = {"train": tiny_data.rows(2), "test": tiny_data.rows(2, 100)}
     tiny_data.whole_model(tmp_path / "clip.safetensors")

@@ -44,6 +44,7 @@ def odd(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
+@pytest.mark.full
 def test_the_command_line(odd: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(odd)
     models = [f"--expert={name}=models 1/{name}.safetensors" for name in EXPERTS]

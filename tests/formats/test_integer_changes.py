@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -14,7 +15,8 @@ from safetensors.torch import save_file
 
 from merging.base.errors import CheckpointError
 from merging.models.checkpoint import MappingCheckpoint
-from merging.models.formats.integer_changes import is_integer_changes, write_changes
+from merging.models.formats import integer_changes
+from merging.models.formats.integer_changes import IntegerChanges, is_integer_changes, write_changes
 from merging.models.formats.model_sources import open_checkpoint
 
 SHAPES = {"visual.conv1.weight": (6, 3, 4, 4), "visual.ln_pre.bias": (6,), "visual.proj": (6, 5), "visual.scale": ()}
@@ -74,6 +76,39 @@ def test_pieces_of_a_tensor_are_those_of_the_whole(file):
     whole = opened.read("visual.conv1.weight").reshape(-1)
     assert torch.equal(opened.read_flat("visual.proj", 3, 3), torch.empty(0))
     assert torch.equal(opened.read_flat("visual.conv1.weight", 7, 50), whole[7:50])
+
+
+def test_a_small_file_is_unpacked_once_until_it_changes(states, tmp_path, monkeypatch):
+    pretrained, expert = states
+    path, reads = write(pretrained, expert, tmp_path), list[str]()
+    read_codes = IntegerChanges.read_codes
+
+    def read_and_note(self, name):
+        reads.append(name)
+        return read_codes(self, name)
+
+    monkeypatch.setattr(IntegerChanges, "read_codes", read_and_note)
+    first = open_checkpoint(path).read("visual.proj")
+    first.zero_()  # the caller's copy
+    second = open_checkpoint(path).read("visual.proj")
+    assert reads == ["visual.proj"] and second.any()
+    write(pretrained, {name: values + 1 for name, values in expert.items()}, tmp_path)
+    assert not torch.equal(open_checkpoint(path).read("visual.proj"), second)
+    opened = open_checkpoint(path)
+    save_file({name: values + 1 for name, values in pretrained.items()}, tmp_path / "other")
+    times = (tmp_path / "pretrained.safetensors").stat()
+    kept = (tmp_path / "pretrained.safetensors").read_bytes()
+    (tmp_path / "pretrained.safetensors").write_bytes((tmp_path / "other").read_bytes())
+    wrong = opened.read("visual.conv1.weight")  # a file is overwritten while it is read
+    (tmp_path / "pretrained.safetensors").write_bytes(kept)
+    os.utime(tmp_path / "pretrained.safetensors", ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert not torch.equal(open_checkpoint(path).read("visual.conv1.weight"), wrong)
+    monkeypatch.setattr(integer_changes, "SHARED_BYTES", 0)
+    reads.clear()
+    large = open_checkpoint(path)
+    for name in ("visual.proj", "visual.proj", "visual.ln_pre.bias", "visual.proj"):
+        large.read(name)
+    assert reads == ["visual.proj", "visual.ln_pre.bias", "visual.proj"]
 
 
 def test_a_row_that_does_not_change_stays_exactly(states, tmp_path):

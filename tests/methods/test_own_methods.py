@@ -294,6 +294,7 @@ print("fine")
 """
 
 
+@pytest.mark.full
 def test_a_notebook_registers_the_code_of_its_cells():
     """In a fresh process, where ``ties`` is not loaded yet: its key is taken all the same."""
     root = str(outside_code.OUR_FOLDER.parent)

@@ -147,6 +147,7 @@ def test_failures_name_the_experts_of_a_subset(
         run_sweep(plan_subsets(sweep.recipes[0], 4, subsets=[0, 1]), store, tiny_benchmark)
 
 
+@pytest.mark.full
 def test_a_stopped_measurement_keeps_its_points_and_goes_on(tiny_benchmark: Benchmark, store: Store) -> None:
     sweep = plan_subsets(plain_recipe(tiny_benchmark), 0)
     sweep_storage.store_sweep(sweep, store)
@@ -183,6 +184,7 @@ def test_nobody_is_the_pretrained_model_also_under_an_adapt(tiny_benchmark: Benc
     assert plan_subsets(recipe).points[0].recipe.adapt == recipe.adapt
 
 
+@pytest.mark.full
 def test_a_measured_pair_of_the_bundled_team_agrees_with_plain_numpy(store: Store) -> None:
     """Weights, tower, head and loss once more by other means, on a few images."""
     benchmark = Benchmark.load()

@@ -31,6 +31,7 @@ def test_a_name_has_the_values_of_its_merge(title: str, params: dict[str, Any], 
     assert name_of(title, lambda: params) == name
 
 
+@pytest.mark.full
 def test_a_runs_name_is_of_its_recipe_and_its_title_and_id_stay(tmp_path: Path) -> None:
     benchmark = Benchmark.load(tiny_library.write(tmp_path / "library", ()))
     store = Store(tmp_path / "store", libraries=())

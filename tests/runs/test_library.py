@@ -102,6 +102,7 @@ def test_every_sweep_is_there_and_complete(benchmark, store):
         assert all(point.provenance == PRECOMPUTED for point in found)
 
 
+@pytest.mark.full
 def test_subsets_of_the_team_are_there_with_the_report_of_the_best(benchmark, store):
     for key in plan_library(benchmark).subsets:
         recipe = find_preset(key).recipe(benchmark.pretrained, benchmark.experts)
@@ -142,6 +143,7 @@ def test_answers_of_every_run_give_exactly_its_scores(benchmark, store):
         assert len(run.scores) == 2 * len(benchmark.tasks), run.id
 
 
+@pytest.mark.full
 def test_predictions_of_every_point_give_its_scores(benchmark, store):
     for wanted in plan_library(benchmark).sweeps:
         planned, sample = sweep_session.plan_sweep(wanted, benchmark), wanted.sample.normalize_on(benchmark)
@@ -254,6 +256,7 @@ def test_a_run_of_its_own_is_added_without_weights_and_seconds(shelf, tiny_bench
     assert (shelf / library.LEARNED_LIST).read_text() == f"{chosen.key}\n"
 
 
+@pytest.mark.full
 def test_what_is_measured_of_a_run_that_learned_comes_with_it(shelf, tiny_benchmark):
     add(find_preset("lw_adamerging_quick"), tiny_benchmark)
     (run,) = on_the_shelf(shelf)
@@ -281,6 +284,7 @@ def test_a_finished_run_of_a_store_is_taken_as_it_is_and_not_computed_again(shel
     assert (shelf / library.LEARNED_LIST).read_text() == f"{chosen.key}\n"
 
 
+@pytest.mark.full
 def test_a_run_whose_recipe_is_written_otherwise_is_left_and_a_damaged_one_refused(shelf, tiny_benchmark, capsys):
     chosen = find_preset("localize_and_stitch_dataless")
     recipe = chosen.recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)

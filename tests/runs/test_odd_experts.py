@@ -84,6 +84,7 @@ def test_a_run_keeps_the_warnings_and_its_id(odd, run_it, store):
     assert (again.id, again.warnings, heard) == (run.id, run.warnings, [])  # nothing is computed, nothing checked
 
 
+@pytest.mark.full
 def test_what_has_nothing_to_do_is_a_remark(tmp_path, run_it, tiny_benchmark):
     half = tiny.write_family(tmp_path / "half", torch.float16)
     whole = tiny.write_family(tmp_path / "whole", torch.float32)

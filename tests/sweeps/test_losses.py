@@ -71,6 +71,7 @@ def assert_points_are_models(made: Sweep, models: Mapping[str, Checkpoint], stor
         assert add_predictions(answers)[PREDICTED_COLUMN].tolist() == stored[name].table[PREDICTED_COLUMN].tolist()
 
 
+@pytest.mark.full
 def test_corners_of_a_plane_have_the_losses_of_their_models(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, kind=PLANE, axes=PLANE_AXES, through=("digits", "merged", "merged 2"),
                  recipes=(recipe(tiny_benchmark), recipe(tiny_benchmark, "ties")))  # fmt: skip
@@ -191,6 +192,7 @@ def test_edges_without_points_have_no_barrier(
     assert said.count("No point") == 3 - len(edges) and said.endswith("biased upward.")
 
 
+@pytest.mark.full
 def test_each_of_many_recipes_is_merged_once(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

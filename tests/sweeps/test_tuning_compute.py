@@ -63,6 +63,7 @@ def plain(trace: TuningTrace) -> list[Any]:
     ]
 
 
+@pytest.mark.full
 def test_all_searches_have_the_budget_and_the_best_are_reported(tiny_benchmark: Benchmark, store: Store) -> None:
     outcome, trace = compute(make_tuning(tiny_benchmark), store, tiny_benchmark)
     assert outcome == SweepOutcome(18, 18, False) and trace.complete
@@ -81,6 +82,7 @@ def test_all_searches_have_the_budget_and_the_best_are_reported(tiny_benchmark: 
     assert dimension_table(trace)["x"].between(0, 1).all() and len(dimension_table(trace)) == 2 * 18
 
 
+@pytest.mark.full
 def test_points_are_shared_with_sweeps(tiny_benchmark: Benchmark, store: Store) -> None:
     tuning = make_tuning(tiny_benchmark, points=9)
     grid = Sweep(
@@ -111,6 +113,7 @@ def test_a_paused_tuning_has_the_trace_of_an_unbroken_one(
     assert plain(other) != plain(unbroken)
 
 
+@pytest.mark.full
 def test_workers_give_the_same_trace(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
     tuning = make_tuning(tiny_benchmark, points=4)
     _, here = compute(tuning, store, tiny_benchmark)
@@ -120,6 +123,7 @@ def test_workers_give_the_same_trace(tiny_benchmark: Benchmark, store: Store, tm
     assert plain(here) == plain(there)
 
 
+@pytest.mark.full
 def test_a_budget_of_minutes_is_kept_and_remembered(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_budget_of_minutes_is_kept_and_remembered(
     assert plain(compute(tuning, store, tiny_benchmark)[1]) == plain(trace)
 
 
+@pytest.mark.full
 def test_a_front_of_two_objectives(tiny_benchmark: Benchmark, store: Store) -> None:
     tuning = make_tuning(tiny_benchmark, objectives=("in", "out"))
     _, trace = compute(tuning, store, tiny_benchmark)
@@ -210,6 +215,7 @@ def call(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return lambda *more: main(["tune", str(path), *words, "--images", "6", *more])
 
 
+@pytest.mark.full
 def test_the_command_reports_all_three_searches(call: Callable[..., int], capsys: Any) -> None:
     assert call("--budget", "4", "--json") == exit_codes.DONE
     found = json.loads(capsys.readouterr().out)

@@ -58,6 +58,7 @@ def test_the_search_beats_random_search_on_a_planted_objective(tuning: Tuning, s
     assert count_wins(replace(tuning, sampler=sampler), 20) >= 16
 
 
+@pytest.mark.full
 def test_the_search_beats_random_search_with_few_seeds(tuning: Tuning) -> None:
     assert count_wins(tuning, 4) >= 3
 

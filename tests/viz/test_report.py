@@ -117,6 +117,7 @@ def test_inputs_that_runs_share_are_listed_once() -> None:
     assert words.count("7d" * 32) == 1
 
 
+@pytest.mark.full
 def test_a_long_table_is_cut_and_says_so() -> None:
     long = ReportView("saliency_matrix", viz_tables.saliency_matrix(20))
     words = Reader(render(report(long), NOBODY)).words
@@ -197,6 +198,7 @@ def test_only_what_is_made_here_is_marked_safe() -> None:
     assert not [name for name, text in texts.items() if re.search(r"{%-?\s*autoescape", text)]
 
 
+@pytest.mark.full
 def test_the_templates_are_loaded_only_to_write() -> None:
     assert "jinja2" not in list_loaded_modules("import viz.report.document")
     assert "jinja2" in list_loaded_modules("from viz.report import templates; templates.environment()")

@@ -268,8 +268,9 @@ def a_missing_flag_is_false(key: str) -> None:
             assert outcome(key, missing) == outcome(key, first)
 
 
-@check
-def a_missing_number_may_be_none(key: str) -> None:
+@pytest.mark.full
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_number_may_be_none(key: str) -> None:
     table, chart = TABLES[key](4), cut_to_one_chart(key)
     for name in (*chart.columns, *chart.optional):
         if name in table and pd.api.types.is_float_dtype(table[name]):

@@ -22,6 +22,7 @@ from merging.study.runs.run import Run
 OTHER_MODELS_TEXT = "for other models on other images"
 NORMALIZED_RULE = "Only normalized accuracies (Norm.) can be compared."
 SAME_TOWER_TEXT = "for models of the same tower, {}"
+CHAINS_KEY = "chains_table"  # of the box with the chains of the method and other steps
 EXPERIMENT_RULE = "The table of the published experiment states whether experts and images are the same."
 
 
@@ -127,14 +128,11 @@ def _draw_figures(method: Method, runs: Sequence[Run], stored_runs: Sequence[Run
         chains, [run for run in runs_of_method if is_merge and (len(run.chain) > 1 or run.adapt)]
     )
     if rows_in_chains:
-        with st.expander(
-            f"With other steps before it or on top ({len(rows_in_chains)})", icon=":material/account_tree:"
-        ):
-            _draw_table(
-                rows_in_chains,
-                f"Published accuracies of chains of {method.title} and other steps beside ours",
-                stored_runs,
-            )
+        label = f"With other steps before it or on top ({len(rows_in_chains)})"
+        with st.expander(label, icon=":material/account_tree:", key=CHAINS_KEY, on_change="rerun") as opened:
+            if opened.open:
+                alt = f"Published accuracies of chains of {method.title} and other steps beside ours"
+                _draw_table(rows_in_chains, alt, stored_runs)
     if rows_alone or rows_in_chains:
         _draw_explanation(method, figures)
         paper_lines.draw_paper_lines([*rows_alone, *rows_in_chains], runs)

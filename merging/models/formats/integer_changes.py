@@ -14,6 +14,7 @@ import json
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,7 @@ PRETRAINED_DIGEST, METADATA, SCALES = "digest_of_pretrained", "metadata", "scale
 ARCHIVE_START = 30  # bytes before the name of the first member of a zip archive
 START_BYTES = 64  # of a file, by which it is recognized
 MAX_TEXT_BYTES = 1 << 22
+SHARED_BYTES = 1 << 24  # bytes of an expert up to which its tensors stay in memory; of a larger one, the last tensor
 MAX_LEVELS = 127  # of int8 above and below zero
 OpenCheckpoint = Callable[[Path], Checkpoint]
 
@@ -108,6 +110,12 @@ def open_changes(path: Path, name: str, open_pretrained: OpenCheckpoint) -> Chec
     return IntegerChanges(path, name, open_pretrained(base))
 
 
+@lru_cache(maxsize=16)
+def _share_tensors(fingerprint: tuple[int, ...]) -> dict[str, Tensor]:
+    """The tensors (n,) of a small expert that were read so far, for all checkpoints of the same file."""
+    return {}
+
+
 class IntegerChanges(Checkpoint):
     """A pretrained model with whole-number changes, which are added tensor by tensor on demand.
 
@@ -140,7 +148,9 @@ class IntegerChanges(Checkpoint):
             key: TensorInfo(info.shape, torch.float32) if key in self._scales else info
             for key, info in pretrained.infos.items()
         }
-        self._last: tuple[str, Tensor] | None = None  # the tensor that was read last, cached for its next piece
+        self._state = self._read_state()
+        self._is_shared = self._state is not None and self.nbytes <= SHARED_BYTES
+        self._tensors = _share_tensors(self._state) if self._state is not None and self._is_shared else {}
 
     @contextlib.contextmanager
     def _explain_errors(self) -> Iterator[None]:
@@ -187,10 +197,13 @@ class IntegerChanges(Checkpoint):
         """Scalars [start, stop) of a tensor of the expert, flat (n,): n = stop - start."""
         if name not in self._scales:
             return self._pretrained.read_flat(name, start, stop)
-        cached = self._last
-        if cached is None or cached[0] != name:
-            cached = self._last = (name, self._add_change(name))
-        return cached[1][start:stop].clone()
+        if (tensor := self._tensors.get(name)) is None:
+            tensor = self._add_change(name)
+            if not self._is_shared:
+                self._tensors.clear()
+            if not self._is_shared or self._read_state() == self._state:  # else a file was overwritten meanwhile
+                self._tensors[name] = tensor
+        return tensor[start:stop].clone()
 
     def _add_change(self, name: str) -> Tensor:
         """A tensor of the expert, flat (n,) float32. Raises CheckpointError if its changes do not fit it."""
@@ -224,6 +237,11 @@ class IntegerChanges(Checkpoint):
                 f"{'more' if len(content) > info.numel else f'{len(content):,}'} came."
             )
         return torch.frombuffer(bytearray(content), dtype=torch.int8).reshape(len(scales), -1), scales
+
+    def _read_state(self) -> tuple[int, ...] | None:
+        """The fingerprints of both files as they are now; None if the pretrained model is in no file."""
+        state = self._pretrained.file_fingerprint()
+        return None if state is None else (*path_fingerprint(Path(self.label)), *state)
 
     def file_fingerprint(self) -> tuple[int, ...] | None:
         """The numbers of the file and of the pretrained model's, as both determine the tensors."""

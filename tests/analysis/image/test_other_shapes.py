@@ -53,6 +53,7 @@ def other(tmp_path_factory):
     return benchmark, store, execute(recipe, store, benchmark=benchmark, keep_model=False)
 
 
+@pytest.mark.full
 def test_every_table_has_the_shape_of_the_tower(other):
     benchmark, store, run = other
     made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), find_image(benchmark, "moons:reporting:2")
