@@ -88,7 +88,9 @@ def test_a_small_file_is_unpacked_once_until_it_changes(states, tmp_path, monkey
         return read_codes(self, name)
 
     monkeypatch.setattr(IntegerChanges, "read_codes", read_and_note)
-    first = open_checkpoint(path).read("visual.proj")
+    opened = open_checkpoint(path)
+    opened.label = "models:somebody's"  # as where a reference names the file
+    first = opened.read("visual.proj")
     first.zero_()  # the caller's copy
     second = open_checkpoint(path).read("visual.proj")
     assert reads == ["visual.proj"] and second.any()

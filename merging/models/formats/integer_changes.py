@@ -127,7 +127,7 @@ class IntegerChanges(Checkpoint):
 
     def __init__(self, path: Path, name: str, pretrained: Checkpoint) -> None:
         self.name, self.label = name, str(path)
-        self._file, self._pretrained = printable(path.name), pretrained
+        self._path, self._file, self._pretrained = path, printable(path.name), pretrained
         self._fingerprint = path_fingerprint(path)
         with self._explain_errors():
             self._archive = Npz(path)
@@ -241,7 +241,7 @@ class IntegerChanges(Checkpoint):
     def _read_state(self) -> tuple[int, ...] | None:
         """The fingerprints of both files as they are now; None if the pretrained model is in no file."""
         state = self._pretrained.file_fingerprint()
-        return None if state is None else (*path_fingerprint(Path(self.label)), *state)
+        return None if state is None else (*path_fingerprint(self._path), *state)
 
     def file_fingerprint(self) -> tuple[int, ...] | None:
         """The numbers of the file and of the pretrained model's, as both determine the tensors."""
