@@ -6,6 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import streamlit as st
@@ -114,26 +115,28 @@ def _draw_in_turn(sections: Sections) -> None:
 
 
 def read_ahead(is_ending: Callable[[], bool]) -> None:
-    """Compute what Merge and Scores show first of the server's benchmark, if it is bundled, until the server ends.
+    """Compute what pages show first of the server's benchmark, if it is bundled, until the server ends.
 
-    Each part is computed once no page was drawn for a while; a page that is opened meanwhile shares the processor with
-    it. Other benchmarks may have large models, which take minutes.
+    Merge shows whether the experts fit, and pages with claims of papers compare them on all bundled teams. Each part is
+    computed once no page was drawn for a while; a page that is opened meanwhile shares the processor with it. Other
+    benchmarks may have large models, which take minutes.
     """
     from app.reading.papers import paper_facts
     from app.widgets import fit_report
     from merging.recipes.papers.claims import CLAIMS
 
+    def check_experts() -> None:
+        models = page_data.benchmark_models()
+        fit_report.check_models(models.pretrained, dict(models.experts))
+
     if not benchmark_choice.is_bundled():
         return
+    comparisons = (paper_facts.compare_claim, paper_facts.compare_on_other_teams)
     try:
-        for claim in (None, *CLAIMS):
+        for part in (check_experts, *(partial(compare, claim) for compare in comparisons for claim in CLAIMS)):
             if not page_queue.PAGE_QUEUE.wait_until_idle(QUIET_SECONDS, is_ending):
                 return
             with contextlib.suppress(MergingError):  # the page says what is wrong
-                if claim:
-                    paper_facts.compare_claim(claim)
-                else:
-                    models = page_data.benchmark_models()
-                    fit_report.check_models(models.pretrained, dict(models.experts))
+                part()
     finally:
         page_data.forget_page_runs()  # outside of a session, they would be stored for later readers

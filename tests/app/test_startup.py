@@ -92,6 +92,7 @@ def ahead(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(layout, "QUIET_SECONDS", 0.5)
     monkeypatch.setattr(paper_facts, "compare_claim", fail_once)
+    monkeypatch.setattr(paper_facts, "compare_on_other_teams", lambda claim: computed.append(("others", claim)))
     monkeypatch.setattr(fit_report, "check_models", lambda pretrained, experts: computed.append((pretrained, experts)))
     return computed
 
@@ -106,7 +107,7 @@ def test_what_pages_show_first_is_computed_ahead_while_no_page_is_drawn(ahead: l
     assert not ahead  # a browser fetches the files of the page
     thread.join(20)
     models = page_data.benchmark_models()
-    assert ahead == [(models.pretrained, dict(models.experts)), *CLAIMS]
+    assert ahead == [(models.pretrained, dict(models.experts)), *CLAIMS, *(("others", claim) for claim in CLAIMS)]
 
 
 def test_a_user_s_models_are_not_read_ahead(
@@ -168,6 +169,7 @@ def test_what_is_computed_ahead_says_nothing_and_pages_find_it(monkeypatch: pyte
     monkeypatch.setattr(paper_facts, "FACTS", {})  # nothing can be computed any more
     monkeypatch.setattr(fit_check, "check_fit", None)
     assert [claim for claim in CLAIMS if claim.fact and paper_facts.compare_claim(claim)]
+    assert any(side for claim in CLAIMS for _, side in paper_facts.compare_on_other_teams(claim))
     try:
         assert not open_page("merge", {}).exception
     finally:
